@@ -1,0 +1,97 @@
+"""Writes the generated part of the documentation: `docs/config.md`, from `learnloop.config`.
+
+`python docs/generate.py` writes it; `--check` changes nothing and fails when it is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "learnloop" / "config.py"
+TARGET = ROOT / "docs" / "config.md"
+
+HEAD = """# Configuration
+
+Every key of `learnloop.toml`, made from `src/learnloop/config.py` by `docs/generate.py`: edit that
+file, not this one. A key is set by the file, over it by the environment
+(`LEARNLOOP_TRAIN__STEPS=20` sets `train.steps`), over that by a flag of the command line.
+"""
+
+
+def main() -> int:
+    """Write the reference, or with `--check` say whether it is up to date."""
+    text = render()
+    if "--check" not in sys.argv:
+        TARGET.write_text(text, encoding="utf-8")
+        return 0
+    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == text:
+        return 0
+    sys.stderr.write(f"{TARGET.relative_to(ROOT)} is out of date: run `make format`\n")
+    return 1
+
+
+def render() -> str:
+    """Return the whole reference as Markdown."""
+    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    sections: list[str] = []
+    _add_sections(classes, classes["Config"], "", sections)
+    return HEAD + "".join(sections)
+
+
+def _add_sections(
+    classes: dict[str, ast.ClassDef], node: ast.ClassDef, prefix: str, sections: list[str]
+) -> None:
+    for field, _ in _fields(node):
+        kind = ast.unparse(field.annotation)
+        name = kind.removeprefix("tuple[").removesuffix(", ...]")
+        if name not in classes:
+            continue
+        key = f"{prefix}{_name(field)}"
+        title = f"[[{key}]]" if name != kind else f"[{key}]"
+        sections.append(_section(title, classes[name], classes))
+        _add_sections(classes, classes[name], f"{key}.", sections)
+
+
+def _section(title: str, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> str:
+    rows = [
+        f"| `{_name(field)}` | {_code(ast.unparse(field.annotation))} | {_default(field)} | {_cell(text)} |"
+        for field, text in _fields(node)
+        if ast.unparse(field.annotation) not in classes
+    ]
+    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
+    return f"\n## `{title}`\n\n{ast.get_docstring(node)}\n\n{head}" + "\n".join(rows) + "\n"
+
+
+def _fields(node: ast.ClassDef) -> list[tuple[ast.AnnAssign, str]]:
+    found: list[tuple[ast.AnnAssign, str]] = []
+    for field, after in zip(node.body, node.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):
+            found.append((field, str(getattr(after.value, "value", ""))))
+    return found
+
+
+def _name(field: ast.AnnAssign) -> str:
+    return ast.unparse(field.target)
+
+
+def _default(field: ast.AnnAssign) -> str:
+    if field.value is None:
+        return "required"
+    text = ast.unparse(field.value)
+    return "empty" if text.startswith("field(") or text in {"()", "''"} else _code(text)
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("'", '"').replace("|", "\\|") + "`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

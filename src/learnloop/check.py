@@ -1,0 +1,381 @@
+"""The check: does everything of a project fit together, before time is spent on a run?
+
+It looks at text first (prompt, model, rows, schemas, splits), then starts the services, calls each
+tool once and grades a right, an empty and a wordy answer. It never samples from a model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Literal
+
+from learnloop.codec import config_schemas
+from learnloop.config import Config
+from learnloop.errors import (
+    BoundaryError,
+    ConfigError,
+    EndpointError,
+    GateNotMet,
+    UserError,
+)
+from learnloop.message import ToolCall
+from learnloop.models.registry import EMBEDDED
+from learnloop.outbound import Retry
+from learnloop.project import Parts, Project
+from learnloop.splits import find_leaks
+from learnloop.task import SPLITS, Task
+from learnloop.tool import Tool, ToolContext
+from learnloop.trace import Trace, Turn
+
+Level = Literal["ok", "warning", "error"]
+
+_CONFIG, _ENDPOINT, _GATE = ConfigError.exit_code, EndpointError.exit_code, GateNotMet.exit_code
+_UNKNOWN = "learnloop_check_no_such_tool"
+_TRACE = "trace_" + "0" * 32
+_GRADED_TASKS = 3
+_FEW_TASKS = 200
+
+# Seconds for each rollout of the embedded model on two idle cores: sampling one of three turns,
+# and training on it. They only serve the estimate.
+_SAMPLED_S, _TRAINED_S = 0.25, 0.35
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at: how it is, where, and how to mend it.
+
+    `exit_code` is what `learnloop check` ends with when this is the first error.
+    """
+
+    level: Level
+    what: str
+    where: str = ""
+    fix: str = ""
+    exit_code: int = 0
+
+    def line(self) -> str:
+        """Return the finding as one line: `where: what. fix`."""
+        return UserError(self.what, where=self.where, fix=self.fix).line()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a training run will do: rollouts by stage, the most tool calls, and rough minutes.
+
+    `minutes` is None for models whose speed is not known beforehand.
+    """
+
+    probe: int
+    evaluation: int
+    training: int
+    max_calls: int
+    minutes: float | None
+
+    @property
+    def rollouts(self) -> int:
+        """Return the rollouts of all stages."""
+        return self.probe + self.evaluation + self.training
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """Everything that was found; `estimate` is missing when there is no usable dataset."""
+
+    findings: tuple[Finding, ...]
+    estimate: Estimate | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Return whether nothing stands in the way of a run."""
+        return all(f.level != "error" for f in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or the exit code of the first error."""
+        return next((f.exit_code for f in self.findings if f.level == "error"), 0)
+
+    def raise_for_errors(self) -> None:
+        """Raise the first error as the exception that its exit code stands for."""
+        kinds = {k.exit_code: k for k in (ConfigError, EndpointError, GateNotMet)}
+        for finding in self.findings:
+            if finding.level == "error":
+                kind = kinds.get(finding.exit_code, UserError)
+                raise kind(finding.what, where=finding.where, fix=finding.fix)
+
+
+async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
+    """Look at every part of a project and say what is wrong with it.
+
+    Args:
+        project: the opened project; missing data files are made first.
+        needs_model: whether a missing model is an error; scripted runs do without.
+    """
+    findings = [_prompt(project), *([_model(project)] if needs_model else [])]
+    tasks: list[Task] = []
+    try:
+        await project.ensure_data()
+        tasks = project.tasks()
+        findings += [*_schemas(project.config, tasks), *_splits(tasks), *_demos(project, tasks)]
+    except ConfigError as error:
+        # A missing prompt keeps the rows from being read, and has been told already.
+        if not any(f.what == error.what for f in findings):
+            findings.append(_from_error(error))
+    findings += await _running(project, tasks)
+    estimate = estimate_run(project.config, tasks) if tasks else None
+    return CheckReport(findings=tuple(findings), estimate=estimate)
+
+
+def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
+    """Return how many rollouts `learnloop train` will make with these settings."""
+    sizes = Counter(t.split for t in tasks)
+    train = config.train
+
+    def most(split: Literal["train", "screen", "confirm", "test"], limit: int) -> int:
+        return min(sizes[split], limit or sizes[split])
+
+    looks = 1 + train.steps // train.eval_every
+    # The report compares two arms on confirm.
+    evaluation = looks * most("screen", train.eval_tasks) + 2 * most("confirm", train.report_tasks)
+    probe = config.probe.attempts * most("train", config.probe.tasks)
+    training = train.steps * train.rollouts
+    rollouts = probe + evaluation + training
+    seconds = rollouts * _SAMPLED_S + training * _TRAINED_S
+    return Estimate(
+        probe=probe,
+        evaluation=evaluation,
+        training=training,
+        max_calls=rollouts * config.agent.max_calls,
+        minutes=round(seconds / 60, 1) if config.model.ref in EMBEDDED else None,
+    )
+
+
+def _from_error(error: UserError) -> Finding:
+    return Finding(
+        level="error",
+        what=error.what,
+        where=error.where,
+        fix=error.fix,
+        exit_code=error.exit_code,
+    )
+
+
+def _prompt(project: Project) -> Finding:
+    try:
+        project.system_prompt()
+    except ConfigError as error:
+        return _from_error(error)
+    return Finding(level="ok", what="system prompt", where=project.config.agent.system_prompt)
+
+
+def _model(project: Project) -> Finding:
+    try:
+        folder = project.model_folder()
+    except ConfigError as error:
+        return _from_error(error)
+    return Finding(level="ok", what=f"model {project.config.model.ref}", where=str(folder))
+
+
+def _schemas(config: Config, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Compare the tools that rows offer with those that the project serves.
+
+    Names that rows have and the project lacks were refused when the rows were read.
+    """
+    where = config.data.path
+    own = {s.name: s for s in config_schemas(config)}
+    offered = {s.name: s for task in tasks for s in task.tools}
+    for tool in config.tools:
+        if tool.name not in offered:
+            yield Finding(
+                level="error",
+                what=f"tool `{tool.name}` is served, but no row and no setting has its schema: "
+                "the model would never know of it",
+                where=where,
+                fix="Add `tools` to the rows, or `description` and `parameters` to [[tools]].",
+                exit_code=_CONFIG,
+            )
+        elif tool.name in own and offered[tool.name] != own[tool.name]:
+            yield Finding(
+                level="warning",
+                what=f"tool `{tool.name}` has one schema in rows and another in the project; "
+                "the rows' one is used",
+                where=where,
+            )
+    bare = sum(not task.tools for task in tasks)
+    if config.tools and 0 < bare < len(tasks):
+        yield Finding(
+            level="error",
+            what=f"{bare} of {len(tasks)} rows offer no tool",
+            where=where,
+            fix="Give every row `tools`, or none.",
+            exit_code=_CONFIG,
+        )
+    yield Finding(level="ok", what=f"{len(tasks)} tasks, {len(offered)} tools offered", where=where)
+
+
+def _splits(tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Look for splits that are missing and for tasks that two splits share."""
+    sizes = Counter(t.split for t in tasks)
+    for split in SPLITS:
+        if not sizes[split]:
+            yield Finding(
+                level="warning" if split == "test" else "error",
+                what=f"no task is in split `{split}`",
+                where="splits",
+                fix="Give more groups, or set `split` in the rows.",
+                exit_code=_CONFIG,
+            )
+    yield from _leaks(tasks)
+    if 0 < sizes["confirm"] < _FEW_TASKS:
+        yield Finding(
+            level="warning",
+            what=f"confirm has only {sizes['confirm']} tasks; small gains cannot be proven",
+            where="splits",
+            fix=f"{_FEW_TASKS} or more are better.",
+        )
+    yield Finding(level="ok", what=", ".join(f"{s} {sizes[s]}" for s in SPLITS), where="splits")
+
+
+def _leaks(tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Tell of groups and questions that stand in two splits, with one example of each kind."""
+    leaks = find_leaks(tasks)
+    for kind in ("group", "question"):
+        found = [leak for leak in leaks if leak.kind == kind]
+        if found:
+            yield Finding(
+                level="error" if kind == "group" else "warning",
+                what=f"{len(found)} {kind}s are in more than one split: {found[0].words}",
+                where="splits",
+                fix="Give tasks that belong together one `group` and one `split`.",
+                exit_code=_CONFIG,
+            )
+
+
+def _demos(project: Project, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Look for demonstrations of tasks that are not for training."""
+    split_of = {t.id: t.split for t in tasks}
+    demos = project.demos()
+    leaked = [d.task_id for d in demos if split_of.get(d.task_id, "train") != "train"]
+    if leaked:
+        yield Finding(
+            level="error",
+            what=f"{len(leaked)} demonstrations solve held-out tasks, such as `{leaked[0]}`",
+            where=project.config.warmup.path,
+            fix="Take demonstrations from split `train` only.",
+            exit_code=_CONFIG,
+        )
+    elif demos:
+        where = project.config.warmup.path
+        yield Finding(level="ok", what=f"{len(demos)} demonstrations", where=where)
+
+
+async def _running(project: Project, tasks: Sequence[Task]) -> list[Finding]:
+    """Start the services, then try tools and grader; without retries, or faults would be slow."""
+    findings: list[Finding] = []
+    async with AsyncExitStack() as stack:
+        try:
+            opening = project.open_parts(retry=Retry(retries=0))
+            parts = await stack.enter_async_context(opening)
+        except UserError as error:
+            return [_from_error(error)]
+        for name, address in parts.addresses.items():
+            findings.append(Finding(level="ok", what=f"service {name} is ready", where=address))
+        findings += [await _tool(tool, tasks[:1]) for tool in parts.tools.values()]
+        findings += await _grader(parts, project.config, tasks)
+    return findings
+
+
+async def _tool(tool: Tool, tasks: Sequence[Task]) -> Finding:
+    """Call a tool without arguments: any answer below 500 shows that it is there."""
+    name, where = tool.schema.name, f"tool `{tool.schema.name}`"
+    item: Mapping[str, object] = tasks[0].item if tasks else {}
+    context = ToolContext(trace_id=_TRACE, item=item)
+    try:
+        answer = await tool.call(_call(name), context)
+        other = await tool.call(_call(_UNKNOWN), context) if answer.is_error else answer
+    except BoundaryError as error:
+        return Finding(
+            level="error",
+            what=str(error).removeprefix(f"tool {name}: "),
+            where=where,
+            fix="Start its server, or mend `server_url`; a mistaken call must be a 4xx, not a 5xx.",
+            exit_code=_ENDPOINT,
+        )
+    # A server that picks tools by name answers a wrong name as it answers a name nobody has.
+    same = answer.text.replace(name, "*") == other.text.replace(_UNKNOWN, "*")
+    if answer.is_error and ((_UNKNOWN in other.text and same) or _is_no_page(answer.text)):
+        return Finding(
+            level="error",
+            what=f"its server does not know this tool: {answer.text[:120]}",
+            where=where,
+            fix="Names must match exactly: compare `name` and `server_url` with the server.",
+            exit_code=_ENDPOINT,
+        )
+    return Finding(level="ok", what="answers", where=where)
+
+
+def _call(name: str) -> ToolCall:
+    return ToolCall(id=f"call_check_{name}", name=name, arguments="{}")
+
+
+def _is_no_page(text: str) -> bool:
+    """Return whether this is how web servers word that no page has this address."""
+    words = text.strip().lower().strip('{}" ')
+    return words in {"not found", "http 404 not found", 'detail":"not found'}
+
+
+async def _grader(parts: Parts, config: Config, tasks: Sequence[Task]) -> list[Finding]:
+    """Grade a right, an empty and an evasive answer to a few tasks of different kinds."""
+    first_of: dict[str, Task] = {}
+    for task in tasks:
+        first_of.setdefault(task.kind, task)
+    findings: list[Finding] = []
+    for task in list(first_of.values())[:_GRADED_TASKS]:
+        findings.append(await _graded(parts, config, task))
+        if findings[-1].level == "error":
+            break
+    return findings
+
+
+async def _graded(parts: Parts, config: Config, task: Task) -> Finding:
+    where = f"grader on `{task.id}`"
+    gold = task.item.get(config.grader.reference)
+    try:
+        empty = await parts.grader.grade(task, _trace(task, ""))
+        wordy = await parts.grader.grade(task, _trace(task, "I am not able to answer that."))
+        right = await parts.grader.grade(task, _trace(task, f"Answer: {gold}"))
+        if right.correct < 1 and gold is not None:
+            right = await parts.grader.grade(task, _trace(task, str(gold)))
+    except BoundaryError as error:
+        return Finding(
+            level="error",
+            what=str(error).removeprefix("grader: "),
+            where=where,
+            fix="A grader answers every sample with a number from 0 to 1.",
+            exit_code=_ENDPOINT,
+        )
+    low = max(empty.value, wordy.value)
+    if gold is not None and right.correct < 0.5:
+        what = f"the expected answer `{str(gold)[:60]}` scores {right.correct:g}"
+        fix = "Look at `grader.reference` and the tolerances."
+        return Finding(level="error", what=what, where=where, fix=fix, exit_code=_GATE)
+    if low >= (right.value if gold is not None else 1):
+        what = f"an empty or evasive answer scores {low:g}, as much as a right one"
+        fix = "An answer without content must score low."
+        return Finding(level="error", what=what, where=where, fix=fix, exit_code=_GATE)
+    what = f"right answer {right.value:g}, empty {empty.value:g}, evasive {wordy.value:g}"
+    return Finding(level="ok", what=what, where=where)
+
+
+def _trace(task: Task, answer: str) -> Trace:
+    return Trace(
+        id=_TRACE,
+        task_id=task.id,
+        candidate_id="cand_check",
+        attempt=0,
+        seed=0,
+        messages=task.messages,
+        turns=(Turn(text=answer, tokens_out=max(1, len(answer.split()))),),
+    )

@@ -1,0 +1,49 @@
+"""The tree of commands; each is imported only when it is run."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from cyclopts import App, Parameter
+
+_VERBS: tuple[tuple[str, str, str], ...] = (
+    ("init", "learnloop.cli.init:init", "Make a runnable project folder from a template."),
+    ("doctor", "learnloop.cli.doctor:doctor", "Look over this machine."),
+    ("check", "learnloop.cli.check:check", "Look whether everything of a project fits together."),
+    ("runs", "learnloop.cli.runs:runs", "List the runs of a project."),
+    ("show", "learnloop.cli.show:show", "Show one run or one rollout."),
+)
+_GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    (
+        "models",
+        "Fetch and list models.",
+        (
+            ("list", "learnloop.cli.models:list_command", "List known models and their state."),
+            ("pull", "learnloop.cli.models:pull", "Fetch a model into the cache."),
+        ),
+    ),
+    (
+        "config",
+        "Look at a project's settings.",
+        (("show", "learnloop.cli.config:show", "Show every setting, defaults included."),),
+    ),
+)
+
+
+def build_app() -> App:
+    """Return the command line; nothing but the tree itself is loaded."""
+    app = App(
+        name="learnloop",
+        help="Train tool-using agents by learning loops.",
+        version=lambda: version("learnloop"),
+        default_parameter=Parameter(negative=()),
+        suppress_keyboard_interrupt=False,
+    )
+    for name, path, text in _VERBS:
+        app.command(path, name=name, help=text)
+    for group, text, verbs in _GROUPS:
+        branch = App(name=group, help=text)
+        for name, path, line in verbs:
+            branch.command(path, name=name, help=line)
+        app.command(branch)
+    return app

@@ -1,0 +1,47 @@
+"""The JSON door: everything that comes in or goes out as JSON, JSONL or TOML passes here.
+
+`traces` keeps traces exactly, `configs` reads `learnloop.toml`, `rows` reads datasets, `chat` is
+the chat-completions shape of messages and tool schemas. No other module declares pydantic models.
+"""
+
+from learnloop.codec.chat import (
+    canonical_json,
+    message_from_chat,
+    message_to_chat,
+    schema_from_chat,
+    schema_to_chat,
+)
+from learnloop.codec.configs import (
+    Loaded,
+    config_changes,
+    config_from_json,
+    config_hash,
+    config_json,
+    config_leaves,
+    load_config,
+    read_config,
+)
+from learnloop.codec.rows import Demo, config_schemas, load_demos, load_tasks
+from learnloop.codec.traces import trace_from_json, trace_to_json
+
+__all__ = [
+    "Demo",
+    "Loaded",
+    "canonical_json",
+    "config_changes",
+    "config_from_json",
+    "config_hash",
+    "config_json",
+    "config_leaves",
+    "config_schemas",
+    "load_config",
+    "load_demos",
+    "load_tasks",
+    "message_from_chat",
+    "message_to_chat",
+    "read_config",
+    "schema_from_chat",
+    "schema_to_chat",
+    "trace_from_json",
+    "trace_to_json",
+]

@@ -1,0 +1,307 @@
+"""The configuration tree of `learnloop.toml`: one frozen dataclass a section.
+
+The sentence under a field is its documentation: `docs/config.md` and the JSON schema are made
+from it. Defaults are the tested ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectConfig:
+    """What the project is called and where its state lives."""
+
+    name: str = "project"
+    """Name shown in reports."""
+    state_dir: str = ".learnloop"
+    """Folder for database, checkpoints and reports, relative to the project."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model the agent runs on."""
+
+    ref: str = "smollm2-135m"
+    """A registry name, `hf:ORG/NAME`, or the path of a local model folder."""
+    dtype: Literal["bf16", "fp32"] = "bf16"
+    """Precision of matrix products; master weights are fp32 either way."""
+    device: str = "cpu"
+    """Where the policy process keeps the weights: `cpu` or `cuda`."""
+    threads: int = 0
+    """CPU threads of the policy process; 0 takes every core it may use."""
+    protocol: Literal["auto", "lines", "template"] = "auto"
+    """How tool calls are written: `lines` is plain text, `template` the model's own chat template."""
+    temperature: float = 0.0
+    """Sampling temperature of evaluations; 0 is greedy."""
+    max_tokens: int = 64
+    """Most tokens sampled in one turn."""
+    max_context: int = 2048
+    """Most tokens of one conversation; a rollout that needs more ends with reason `context`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """The agent's text and the limits of one rollout."""
+
+    system_prompt: str = "prompts/system.md"
+    """File with the system prompt, relative to the project."""
+    max_calls: int = 10
+    """Most tool calls in one rollout."""
+    max_rounds: int = 10
+    """Most turns with tool calls in one rollout; parallel calls of a turn are one round."""
+    max_tokens_total: int = 4096
+    """Most tokens sampled in one rollout."""
+    max_wall_s: float = 600.0
+    """Most seconds one rollout may take."""
+    at_call_limit: Literal["last_turn", "end"] = "last_turn"
+    """Whether the model gets one last turn without tools when its calls are spent."""
+    parallel_calls: bool = True
+    """Whether several calls may be made in one turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolConfig:
+    """One tool: where it is served and what the model is told of it."""
+
+    name: str
+    """Name in the dataset's tool schemas; must match exactly."""
+    server_url: str
+    """Where calls are posted; `{service:NAME}` is replaced by that service's address."""
+    description: str = ""
+    """What the model is told; may be left out when dataset rows carry schemas."""
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """JSON schema of the arguments; may be left out when dataset rows carry schemas."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Extra request headers; `${NAME}` takes a value from the environment; never logged."""
+    timeout_s: float = 600.0
+    """Seconds before one request counts as a fault."""
+    max_concurrency: int = 64
+    """Most requests in flight to this tool."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig:
+    """A local process that learnloop starts before a run and stops after it."""
+
+    name: str
+    """Name by which tools refer to it."""
+    command: tuple[str, ...]
+    """Program and arguments; `{port}` is a free port, `{python}` the running interpreter."""
+    ready_url: str = "http://127.0.0.1:{port}/health"
+    """Answers 200 once the service is ready."""
+    start_timeout_s: float = 60.0
+    """Seconds to wait for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The dataset."""
+
+    path: str = "data/tasks.jsonl"
+    """JSONL, one task a line, relative to the project."""
+    make: tuple[str, ...] = ()
+    """Command that writes the dataset when the file is missing; `{python}` as in services."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitsConfig:
+    """Shares of the four splits, used for rows that bring none; whole groups move together."""
+
+    train: float = 0.4
+    """Share of groups optimisers may read."""
+    screen: float = 0.15
+    """Share for cheap looks during training."""
+    confirm: float = 0.25
+    """Share for the gate."""
+    test: float = 0.2
+    """Share that stays sealed until a report opens it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraderConfig:
+    """How an answer becomes a score."""
+
+    type: str = "numeric"
+    """Kind of grader: `numeric`, `string_check` or `endpoint`."""
+    reference: str = "answer"
+    """Field of the dataset row that holds the expected answer."""
+    abs_tol: float = 0.0
+    """Largest absolute difference that still counts as right."""
+    rel_tol: float = 0.0
+    """Largest difference relative to the expected answer that still counts as right."""
+    url: str = ""
+    """Address of a grader endpoint."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Extra headers for a grader endpoint; never logged."""
+    timeout_s: float = 600.0
+    """Seconds before one grading request counts as a fault."""
+    cost_weight: float = 0.0
+    """Share (at most 0.2) of a correct answer's reward that depends on how cheaply it was had."""
+    cost_unit: Literal["calls", "rounds", "tokens"] = "calls"
+    """What cost is measured in."""
+    cost_free: float = 1.0
+    """Cost up to which nothing is taken off."""
+    cost_full: float = 6.0
+    """Cost from which the whole `cost_weight` is taken off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeConfig:
+    """The variance probe."""
+
+    attempts: int = 3
+    """Attempts on each task."""
+    tasks: int = 48
+    """Most tasks probed, drawn from train; 0 takes all."""
+    temperature: float = 0.8
+    """Sampling temperature of probe attempts: that of training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateConfig:
+    """The gate that decides about adoption."""
+
+    alpha: float = 0.05
+    """Chance of adopting something no better, over the whole run."""
+    max_candidates: int = 4
+    """Most candidates the run may test; each gets an equal share of alpha."""
+    looks: tuple[int, ...] = (80, 160, 240, 320, 400)
+    """Pair counts at which the gate looks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RftConfig:
+    """Reinforcement fine-tuning."""
+
+    method: Literal["full", "lora"] = "full"
+    """Whether all weights are trained or a low-rank adapter."""
+    learning_rate: float = 3e-5
+    """Step size of Adam."""
+    lora_rank: int = 16
+    """Rank of the adapter."""
+    lora_alpha: float = 32.0
+    """Scale of the adapter."""
+    algorithm: Literal["dr_grpo", "grpo"] = "dr_grpo"
+    """Loss on sampled tokens (see `policy/losses/`)."""
+    advantage: Literal["mean", "mean_std"] = "mean"
+    """Whether group rewards are centred only, or divided by their deviation too."""
+    clip_low: float = 0.2
+    """Lower clip of the probability ratio."""
+    clip_high: float = 0.28
+    """Upper clip of the probability ratio."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm."""
+    micro_batch_tokens: int = 4096
+    """Most packed tokens in one forward and backward pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The training run."""
+
+    optimizer: Literal["rft"] = "rft"
+    """Which optimiser improves the agent."""
+    steps: int = 10
+    """Updates."""
+    rollouts: int = 64
+    """Rollouts a step."""
+    group_size: int = 16
+    """Rollouts of one task in a step."""
+    temperature: float = 0.8
+    """Sampling temperature of training rollouts."""
+    seed: int = 0
+    """Seed of everything that is drawn."""
+    eval_every: int = 5
+    """Steps between evaluations on screen."""
+    eval_tasks: int = 40
+    """Most screen tasks in one evaluation; 0 takes all."""
+    report_tasks: int = 120
+    """Most tasks of confirm, and of the sealed test, in the report; 0 takes all."""
+    max_concurrency: int = 128
+    """Most rollouts in flight."""
+    rft: RftConfig = field(default_factory=RftConfig)
+    """Settings of reinforcement fine-tuning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmupConfig:
+    """Supervised start from demonstrations, its own recorded stage."""
+
+    path: str = ""
+    """JSONL of demonstrations, relative to the project; empty means no warm-up."""
+    make: tuple[str, ...] = ()
+    """Command that writes the demonstrations when the file is missing."""
+    limit: int = 200
+    """Most demonstrations used."""
+    epochs: int = 2
+    """Passes over them."""
+    batch_size: int = 16
+    """Demonstrations in one update."""
+    learning_rate: float = 3e-5
+    """Step size of Adam during the warm-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurriculumConfig:
+    """Which kinds of task are trained on, and how often each."""
+
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Relative frequency of each kind; empty takes tasks as they come; kinds not named are left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetConfig:
+    """Limits of a whole run; 0 means no limit."""
+
+    minutes: float = 0.0
+    """Wall time."""
+    rollouts: int = 0
+    """Rollouts of every stage together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """Where requests may go."""
+
+    allow_private: bool = False
+    """Whether loopback and private addresses may be called; link-local ones never are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The whole of `learnloop.toml`."""
+
+    project: ProjectConfig = field(default_factory=ProjectConfig)
+    """The project."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The model."""
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    """The agent."""
+    tools: tuple[ToolConfig, ...] = ()
+    """The tools."""
+    services: tuple[ServiceConfig, ...] = ()
+    """Local services."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """The dataset."""
+    splits: SplitsConfig = field(default_factory=SplitsConfig)
+    """The splits."""
+    grader: GraderConfig = field(default_factory=GraderConfig)
+    """The grader."""
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    """The probe."""
+    gate: GateConfig = field(default_factory=GateConfig)
+    """The gate."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """Training."""
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
+    """The warm-up."""
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    """The curriculum."""
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    """Budgets."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The network."""

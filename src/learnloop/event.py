@@ -1,0 +1,21 @@
+"""What the loop says while it runs; whoever listens decides what to do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One thing that happened in a run.
+
+    `kind` is one of run_started, stage_started, stage_ended, probe, warmup, evaluation, step,
+    checkpoint, gate, paused, run_ended; `data` is plain JSON values and is documented where the
+    event is emitted (`learn.py`).
+    """
+
+    kind: str
+    run_id: str
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])

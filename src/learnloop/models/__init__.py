@@ -1,0 +1,1 @@
+"""Models an agent can run on: where their files are, and how they are spoken to."""

@@ -1,0 +1,21 @@
+"""Outgoing HTTP: one client for a whole project, with retries, limits and redaction."""
+
+from learnloop.outbound.address import check_url
+from learnloop.outbound.client import Outbound
+from learnloop.outbound.retry import Retry
+from learnloop.outbound.route import MAX_BYTES, Endpoint, Posted, Reply, Route, TooLarge
+from learnloop.outbound.secret import expand_headers, redactor
+
+__all__ = [
+    "MAX_BYTES",
+    "Endpoint",
+    "Outbound",
+    "Posted",
+    "Reply",
+    "Retry",
+    "Route",
+    "TooLarge",
+    "check_url",
+    "expand_headers",
+    "redactor",
+]

@@ -1,0 +1,200 @@
+"""A route: posts JSON to one endpoint within its limits, and repeats what failed."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Generic, TypeVar
+
+import anyio
+import httpx2
+
+from learnloop.errors import BoundaryError
+from learnloop.outbound.address import allowed_addresses
+from learnloop.outbound.retry import Retry
+from learnloop.outbound.secret import redactor
+
+MAX_BYTES = 1_000_000
+"""Largest request or reply body that the wire contract allows."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where requests are posted; `url` and `headers` may hold secrets and are never shown."""
+
+    name: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    timeout_s: float = 600.0
+    max_concurrency: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a server answered."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Return the status in words, such as `HTTP 404 Not Found`."""
+        try:
+            return f"HTTP {self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return f"HTTP {self.status}"
+
+    @property
+    def excerpt(self) -> str:
+        """Return the beginning of the body as one line, for an error message."""
+        return " ".join(self.body[:200].decode("utf-8", "replace").split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posted(Generic[T]):
+    """What came of a request in the end, and how many times it had to be repeated."""
+
+    value: T
+    retries: int
+
+
+class TooLarge(BoundaryError):
+    """A request or reply body is over the limit; repeating it would not help."""
+
+
+class Route:
+    """Posts JSON to one endpoint; every fault is raised as the error class it was made with."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        endpoint: Endpoint,
+        error: type[BoundaryError],
+        *,
+        retry: Retry,
+        allow_private: bool,
+    ) -> None:
+        self._client, self._endpoint, self._error = client, endpoint, error
+        self._retry, self._allow_private = retry, allow_private
+        self._url = httpx2.URL(endpoint.url)
+        self._limiter = anyio.CapacityLimiter(endpoint.max_concurrency)
+        self.redact = redactor(endpoint.url, endpoint.headers)
+
+    def fault(self, message: str, *, kind: str, retryable: bool = True) -> BoundaryError:
+        """Return an error of this route's class that names the endpoint and holds no secret."""
+        text = self.redact(f"{self._endpoint.name}: {message}")
+        return self._error(text, kind=kind, retryable=retryable)
+
+    async def post(
+        self, body: bytes, headers: Mapping[str, str], read: Callable[[Reply], T]
+    ) -> Posted[T]:
+        """Post, and repeat after a fault.
+
+        `read` gets every reply that is not 3xx, 429 or 5xx and turns it into a value, or raises a
+        `fault` to have the request repeated.
+
+        Raises:
+            TooLarge: request or reply is over the limit.
+            BoundaryError: (of the route's class) the fault that was left after the retries.
+        """
+        if len(body) > MAX_BYTES:
+            raise TooLarge(f"request of {len(body)} bytes is over {MAX_BYTES}", kind="too_large")
+        attempt = 0
+        while True:
+            reply: Reply | None = None
+            try:
+                reply = await self._once(body, headers)
+                return Posted(value=self._judged(reply, read), retries=attempt)
+            except self._error as fault:
+                if not fault.retryable or attempt >= self._retry.retries:
+                    raise
+            await anyio.sleep(self._retry.delay_s(attempt, reply.retry_after if reply else None))
+            attempt += 1
+
+    def _judged(self, reply: Reply, read: Callable[[Reply], T]) -> T:
+        """Raise what the status alone says is a fault; leave the rest to `read`."""
+        if reply.status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise self.fault(reply.reason, kind="429")
+        if 300 <= reply.status < 400:
+            raise self.fault(f"{reply.reason}: redirects are not followed", kind="redirect")
+        if reply.status >= 500:
+            raise self.fault(f"{reply.reason} {reply.excerpt}".strip(), kind="5xx")
+        return read(reply)
+
+    async def _once(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """Make one attempt; its place in the limiter is given back before any wait."""
+        async with self._limiter:
+            with self._faults(), anyio.fail_after(self._endpoint.timeout_s):
+                return await self._send(body, headers)
+
+    @contextmanager
+    def _faults(self) -> Generator[None]:
+        """Name what the network can do to a request."""
+        try:
+            yield
+        except TimeoutError:
+            limit_s = self._endpoint.timeout_s
+            raise self.fault(f"no reply within {limit_s:g} s", kind="timeout") from None
+        except (httpx2.HTTPError, OSError) as error:
+            kind = "tls" if _caused_by(error, ssl.SSLError) else "connect"
+            raise self.fault(f"{type(error).__name__}: {error}", kind=kind) from None
+
+    async def _send(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """Connect to an address that the policy allows; try the next one when nobody is there."""
+        host, port = self._url.host, self._url.port or 443
+        addresses = await allowed_addresses(host, port, allow_private=self._allow_private)
+        if not addresses:
+            hint = "the network policy forbids its address (allow_private under [network])"
+            raise self.fault(hint, kind="refused_address", retryable=False)
+        for address in addresses[:-1]:
+            try:
+                return await self._exchange(address, body, headers)
+            except httpx2.ConnectError:
+                continue
+        return await self._exchange(addresses[-1], body, headers)
+
+    async def _exchange(self, address: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """Post to a numeric address, so that a second look-up cannot lead elsewhere."""
+        host = self._url.netloc.decode("ascii")
+        own = {"Content-Type": "application/json", "Host": host}
+        request = self._client.build_request(
+            "POST",
+            self._url.copy_with(host=address),
+            content=body,
+            headers={**own, **headers, **self._endpoint.headers},
+            extensions={"sni_hostname": self._url.host},
+        )
+        response = await self._client.send(request, stream=True)
+        try:
+            return Reply(
+                status=response.status_code,
+                body=await _body(response),
+                retry_after=response.headers.get("retry-after"),
+            )
+        finally:
+            await response.aclose()
+
+
+async def _body(response: httpx2.Response) -> bytes:
+    """Read a body, and stop as soon as it is over the limit."""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise TooLarge(f"reply is over {MAX_BYTES} bytes", kind="too_large")
+    return bytes(body)
+
+
+def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Say whether an error of that kind stands at any place of the chain of causes."""
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

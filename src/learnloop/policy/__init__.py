@@ -1,0 +1,1 @@
+"""The policy process: the only part of learnloop that imports torch."""

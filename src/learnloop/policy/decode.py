@@ -1,0 +1,117 @@
+"""Forward passes without gradients over cached keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from learnloop.policy.kv import Prefix, SlotCache
+from learnloop.policy.network import final_norm, finish_layer, project
+from learnloop.policy.weights import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """New tokens of some conversations: row b holds `lengths[b]` of T columns, the rest is padding.
+
+    `slots` [B] says where each row's cache is, `offsets` [B] how many own tokens it holds already.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    slots: Tensor
+    offsets: Tensor
+
+
+@torch.inference_mode()
+def compute_prefix(weights: Weights, tokens: tuple[int, ...], rope: tuple[Tensor, Tensor]) -> Prefix:
+    """Run the tokens of a shared prefix once and keep their keys and values."""
+    prefix = Prefix(tokens)
+    ids = torch.tensor(tokens, device=rope[0].device)
+    x = weights["embed"][ids]
+    cos, sin = rope[0][: len(tokens)], rope[1][: len(tokens)]
+    groups = weights.shape.heads // weights.shape.kv_heads
+    for layer in range(weights.shape.layers):
+        q, k, v = project(weights, layer, x, cos, sin)
+        prefix.keys.append(k.permute(1, 2, 0).contiguous())
+        prefix.values.append(v.transpose(0, 1).contiguous())
+        out = torch.nn.functional.scaled_dot_product_attention(
+            q.transpose(0, 1)[None],
+            k.transpose(0, 1).repeat_interleave(groups, 0)[None],
+            v.transpose(0, 1).repeat_interleave(groups, 0)[None],
+            is_causal=True,
+        )
+        x = finish_layer(weights, layer, x, out[0].transpose(0, 1).reshape(len(tokens), -1))
+    return prefix
+
+
+@torch.inference_mode()
+def forward_chunk(
+    weights: Weights, cache: SlotCache, prefix: Prefix, chunk: Chunk, rope: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Feed a chunk, write its keys and values in place, return hidden states [B, H] of last tokens."""
+    rows, width = chunk.tokens.shape
+    own = chunk.offsets[:, None] + torch.arange(width, device=chunk.tokens.device)
+    cos, sin = (t[(len(prefix) + own).clamp(max=len(t) - 1).flatten()] for t in rope)
+    span = int(own.max()) + 1
+    span = min(-(-span // 32) * 32, cache.capacity)
+    keys_at = torch.arange(span, device=own.device)
+    hidden = (keys_at[None, None, :] > own[:, :, None])[:, None, None]
+    where = _Rows(chunk.slots, span)
+    x = weights["embed"][chunk.tokens.flatten()]
+    for layer in range(weights.shape.layers):
+        q, k, v = project(weights, layer, x, cos, sin)
+        _write(cache, layer, chunk.slots, own, (k, v))
+        out = _attend(q.reshape(rows, width, *q.shape[1:]), cache, layer, prefix, where, hidden)
+        x = finish_layer(weights, layer, x, out)
+    last = torch.arange(rows, device=own.device) * width + chunk.lengths - 1
+    return final_norm(weights, x[last])
+
+
+def _write(cache: SlotCache, layer: int, slots: Tensor, own: Tensor, kv: tuple[Tensor, Tensor]) -> None:
+    k, v = (t.reshape(*own.shape, *t.shape[1:]) for t in kv)
+    cache.keys[layer][slots[:, None], :, :, own] = k
+    cache.values[layer][slots[:, None], :, own] = v
+
+
+class _Rows:
+    """How to read some slots' caches: as a slice where they are neighbours, else by gathering."""
+
+    def __init__(self, slots: Tensor, span: int) -> None:
+        self.slots, self.span = slots, span
+        first = int(slots[0])
+        neighbours = torch.arange(first, first + len(slots), device=slots.device)
+        self.slice = slice(first, first + len(slots)) if bool((slots == neighbours).all()) else None
+
+    def keys(self, stored: Tensor) -> Tensor:
+        return (stored[self.slice] if self.slice else stored[self.slots])[..., : self.span]
+
+    def values(self, stored: Tensor) -> Tensor:
+        return (stored[self.slice] if self.slice else stored[self.slots])[:, :, : self.span]
+
+
+def _attend(
+    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
+) -> Tensor:
+    """Attend over prefix and own tokens in one softmax; the G heads of a group become query rows."""
+    rows, width, heads, dim = q.shape
+    kv_heads = cache.shape.kv_heads
+    groups = heads // kv_heads
+    q = (q * dim**-0.5).reshape(rows, width, kv_heads, groups, dim).permute(0, 2, 3, 1, 4)
+    own_q = q.reshape(rows, kv_heads, groups * width, dim)
+    scores = own_q @ where.keys(cache.keys[layer])
+    scores = scores.view(rows, kv_heads, groups, width, where.span).masked_fill(hidden, -torch.inf)
+    if len(prefix):
+        shared_q = q.transpose(0, 1).reshape(kv_heads, rows * groups * width, dim)
+        shared = (shared_q @ prefix.keys[layer]).view(kv_heads, rows, groups, width, -1)
+        scores = torch.cat((shared.transpose(0, 1), scores), dim=-1)
+    weight = scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype)
+    own_w = weight[..., len(prefix) :].reshape(rows, kv_heads, groups * width, where.span)
+    out = (own_w @ where.values(cache.values[layer])).view(rows, kv_heads, groups, width, dim)
+    if len(prefix):
+        shared_w = weight[..., : len(prefix)].transpose(0, 1).reshape(kv_heads, -1, len(prefix))
+        shared_out = (shared_w @ prefix.values[layer]).view(kv_heads, rows, groups, width, dim)
+        out = out + shared_out.transpose(0, 1)
+    return out.permute(0, 3, 1, 2, 4).reshape(rows * width, heads * dim)

@@ -1,0 +1,1 @@
+"""How conversations and tool calls become tokens, and sampled tokens become calls again."""

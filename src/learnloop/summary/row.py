@@ -1,0 +1,140 @@
+"""A row: one rollout reduced to the numbers that reports need."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from learnloop.task import Task
+from learnloop.trace import Score, Trace
+
+CostName = Literal["calls", "rounds", "tokens", "latency_s"]
+COSTS: tuple[CostName, ...] = ("calls", "rounds", "tokens", "latency_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One planned rollout in numbers.
+
+    `lost` names the failure kind of a rollout without a score and is empty otherwise; a lost
+    row's score is 0 and counts only where "all planned, faults as failures" is asked for.
+    """
+
+    task_id: str
+    unit: str
+    kind: str
+    score: float = 0.0
+    correct: float = 0.0
+    valid: float = 0.0
+    lost: str = ""
+    agent_fault: bool = False
+    bad_call: bool = False
+    costs: Mapping[CostName, float] = field(default_factory=dict[CostName, float])
+    tools: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def solved(self) -> bool:
+        """Return whether the grader found the answer fully correct."""
+        return self.correct >= 1.0 - 1e-9
+
+
+def rows_of(
+    traces: Sequence[Trace], tasks: Mapping[str, Task], *, attempts: int = 0
+) -> tuple[Row, ...]:
+    """Return one row for each planned rollout of one arm.
+
+    Of several traces of one attempt (a retry after a fault) the graded one counts, else the last.
+    With `attempts` above 0, every task of `tasks` was planned that often and what left no trace
+    is lost as `not_run`; with 0, what has a trace was planned.
+    """
+    kept = dict[tuple[str, int], Trace]()
+    for trace in traces:
+        key = (trace.task_id, trace.attempt)
+        if key not in kept or not _has_score(kept[key]):
+            kept[key] = trace
+    rows = [_row(trace, tasks.get(trace.task_id)) for trace in kept.values()]
+    seen = Counter(row.task_id for row in rows)
+    for task in tasks.values() if attempts else ():
+        missing = max(0, attempts - seen[task.id])
+        rows += [_blank(task.id, task, "not_run") for _ in range(missing)]
+    return tuple(rows)
+
+
+def _has_score(trace: Trace) -> bool:
+    return trace.outcome == "agent_fault" or (trace.outcome == "graded" and trace.score is not None)
+
+
+def _blank(task_id: str, task: Task | None, lost: str) -> Row:
+    unit, kind = (task.group or task.id, task.kind) if task else (task_id, "")
+    return Row(task_id=task_id, unit=unit, kind=kind, lost=lost)
+
+
+def _row(trace: Trace, task: Task | None) -> Row:
+    if not _has_score(trace):
+        return _blank(trace.task_id, task, trace.failure.kind if trace.failure else "no_score")
+    blank = _blank(trace.task_id, task, "")
+    # An agent fault that no grader scored is a failure of the agent, not a missing number.
+    score = trace.score or Score(value=0.0, correct=0.0, parts={"valid": 0.0})
+    return Row(
+        task_id=blank.task_id,
+        unit=blank.unit,
+        kind=blank.kind,
+        score=score.value,
+        correct=score.correct,
+        valid=score.parts.get("valid", 1.0),
+        agent_fault=trace.outcome == "agent_fault",
+        bad_call=has_bad_call(trace, task),
+        costs={
+            "calls": float(len(trace.calls)),
+            "rounds": float(trace.rounds),
+            "tokens": float(trace.tokens_total),
+            "latency_s": trace.latency_s,
+        },
+        tools=Counter(record.call.name for record in trace.calls),
+    )
+
+
+def has_bad_call(trace: Trace, task: Task | None) -> bool:
+    """Return whether the rollout has a malformed call or one to a tool its task does not have."""
+    known = {tool.name for tool in task.tools} if task else set[str]()
+    asked = {call.name for turn in trace.turns for call in turn.tool_calls}
+    return any(turn.malformed for turn in trace.turns) or bool(known and asked - known)
+
+
+def by_unit(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return rows by unit (the task's group), units in order of their names."""
+    found = defaultdict[str, list[Row]](list)
+    for row in rows:
+        found[row.unit].append(row)
+    return {unit: found[unit] for unit in sorted(found)}
+
+
+def by_task(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return rows by task, tasks in order of their ids."""
+    found = defaultdict[str, list[Row]](list)
+    for row in rows:
+        found[row.task_id].append(row)
+    return {task_id: found[task_id] for task_id in sorted(found)}
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the plain mean; `values` must not be empty."""
+    return math.fsum(values) / len(values)
+
+
+def unit_means(rows: Sequence[Row], pick: Callable[[Row], float]) -> list[float]:
+    """Return one mean a unit: attempts are averaged within tasks, tasks within units."""
+    return [
+        mean([mean([pick(row) for row in task]) for task in by_task(unit).values()])
+        for unit in by_unit(rows).values()
+    ]
+
+
+def tool_shares(rows: Sequence[Row]) -> dict[str, float]:
+    """Return which share of all calls went to each tool; empty when there were no calls."""
+    counts = sum((Counter(row.tools) for row in rows), Counter[str]())
+    total = counts.total()
+    return {tool: counts[tool] / total for tool in sorted(counts)} if total else {}

@@ -1,0 +1,33 @@
+"""A task: one row of a dataset, with a stable id and a split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from learnloop.message import Message, ToolSchema
+
+Split = Literal["train", "screen", "confirm", "test"]
+SPLITS: tuple[Split, ...] = ("train", "screen", "confirm", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One row: messages to start from, tool schemas, and the row as the grader needs it.
+
+    Attributes:
+        id: stable name, unique in the dataset.
+        split: which of the four splits it belongs to.
+        group: tasks of one group (document, template, company) stay in one split.
+        kind: a label for slices in reports; empty when the row has none.
+        item: the whole row, gold answer included; never shown to the agent's code.
+    """
+
+    id: str
+    split: Split
+    group: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...]
+    kind: str = ""
+    item: Mapping[str, Any] = field(default_factory=dict[str, Any])
