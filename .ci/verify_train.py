@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 KEYS = {
-    "run", "optimizer", "split", "baseline", "final", "gain", "gain_ci", "gate", "steps",
+    "run", "optimizer", "split", "untrained", "baseline", "final", "gain", "gain_ci", "gate", "steps",
     "rollouts", "minutes", "report",
 }  # fmt: skip
 

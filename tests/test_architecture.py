@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "learnloop"
 HEAVY = {
     "torch", "transformers", "peft", "safetensors", "huggingface_hub", "pydantic", "sqlalchemy",
-    "scipy", "numpy", "plotly", "httpx2", "starlette", "uvicorn",
+    "scipy", "numpy", "jsonschema", "httpx2", "starlette", "uvicorn",
 }  # fmt: skip
 CONFIG_CLASSES = [
     kind

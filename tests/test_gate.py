@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from learnloop.bounds import bounds
 from learnloop.errors import ConfigError
 from learnloop.gate import (
     ErrorPool,
     GateResult,
     GateRules,
     PairResult,
-    bounds,
     decide,
     fit_looks,
     minimum_detectable_effect,

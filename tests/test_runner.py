@@ -54,7 +54,7 @@ def ignore(trace: Trace) -> None:
 
 
 def run(
-    roll: Roll,
+    roll: Roll[Planned],
     *,
     plan: Sequence[Planned] = PLAN,
     at_once: int = 4,

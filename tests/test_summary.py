@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from learnloop.message import ToolCall, ToolSchema
 from learnloop.summary import (
@@ -307,6 +308,20 @@ def test_the_gain_splits_into_readable_answers_and_better_answers() -> None:
     assert found.correct is not None
     assert near(found.gain_by_answers, 0.0)
     assert near(found.gain_by_format, found.correct.difference.value)
+
+
+def test_the_two_parts_of_a_gain_add_up_to_the_headline_where_groups_differ_in_size() -> None:
+    tasks = {
+        t.id: replace(t, group="big" if t.id > "t002" else t.id) for t in make_tasks(9).values()
+    }
+    before = [graded(t, float(i < 4), parts={"valid": float(i < 6)}) for i, t in enumerate(tasks)]
+    after = [graded(t, float(i != 1), parts={"valid": float(i < 8)}) for i, t in enumerate(tasks)]
+    found = compare(before, after, tasks)
+    assert found.correct is not None
+    assert found.gain_by_format is not None
+    assert found.gain_by_answers is not None
+    assert found.units == 4
+    assert near(found.gain_by_format + found.gain_by_answers, found.correct.difference.value)
 
 
 def test_a_step_counts_what_was_lost_and_what_can_teach() -> None:

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 YEARS = (2020, 2021, 2022, 2023)
-ITEMS = ("revenue", "operating profit", "net income", "employees")
+ITEMS = ("revenue", "operating profit", "net income")
 RANGES = {
     "revenue": (100, 999),
     "operating profit": (20, 99),
     "net income": (10, 60),
-    "employees": (1000, 9999),
 }
 KINDS = ("lookup", "indirect", "ratio", "difference", "highest", "compare")
 SPLITS = (("train", 0.35), ("screen", 0.15), ("confirm", 0.25), ("test", 0.25))
@@ -172,7 +171,7 @@ def report_parts(company: Company, year: int, seed: int) -> tuple[str, str, str]
         for y in columns[1:]
         if (item, y) in company.restated
     ]
-    return f"{company.name} {year}", " ".join(prose), "\n".join(["million USD", *table])
+    return f"{company.name} {year}, million USD", " ".join(prose), "\n".join(table)
 
 
 def report_text(company: Company, year: int, seed: int) -> str:
@@ -230,7 +229,6 @@ RATIOS = (
     ("net income", "operating profit"),
     ("revenue", "operating profit"),
     ("revenue", "net income"),
-    ("employees", "revenue"),
 )
 
 
@@ -245,11 +243,6 @@ class Question:
     tolerance: tuple[tuple[str, float], ...] = ()
 
 
-def spoken(item: str) -> str:
-    """Return the item as it stands in a question."""
-    return "number of employees" if item == "employees" else item
-
-
 def phrase(rng: random.Random, key: str, **words: object) -> str:
     """Return one of the phrasings with its words put in."""
     return rng.choice(PHRASES[key]).format(**words)
@@ -262,12 +255,12 @@ def ask_lookup(rng: random.Random, company: Company, who: str) -> Question:
         later = rng.random() < 0.5
         seen = year + 1 if later else year
         key = "restated" if later else "first"
-        text = phrase(rng, key, item=spoken(item), who=who, year=year, later=year + 1)
+        text = phrase(rng, key, item=item, who=who, year=year, later=year + 1)
         answer = company.shown(item, year, seen)
         return Question(text=text, answer=answer, reads=((company, item, seen),))
     free = [(i, y) for i in ITEMS for y in YEARS if (i, y) not in company.restated]
     item, year = rng.choice(free)
-    text = phrase(rng, "plain", item=spoken(item), who=who, year=year)
+    text = phrase(rng, "plain", item=item, who=who, year=year)
     return Question(text=text, answer=company.first[item, year], reads=((company, item, year),))
 
 
@@ -289,7 +282,7 @@ def ask_ratio(rng: random.Random, company: Company) -> Question:
     top, bottom = company.first[over, year], company.first[under, year]
     return Question(
         text=phrase(
-            rng, "ratio", item=spoken(over), other=spoken(under), who=company.name, year=year
+            rng, "ratio", item=over, other=under, who=company.name, year=year
         ),
         answer=round(top / bottom, 4),
         reads=((company, over, year), (company, under, year)),
@@ -311,7 +304,7 @@ def ask_difference(rng: random.Random, company: Company) -> Question:
     item, year, later = rng.choice([f for f in free if f[2] - f[1] == gap])
     old, new = company.first[item, year], company.first[item, later]
     return Question(
-        text=phrase(rng, "difference", item=spoken(item), who=company.name, year=year, later=later),
+        text=phrase(rng, "difference", item=item, who=company.name, year=year, later=later),
         answer=new - old,
         reads=((company, item, year), (company, item, later)),
         expression=f"{new} - {old}",
@@ -330,7 +323,7 @@ def ask_highest(rng: random.Random, company: Company) -> Question:
     item, (year, later) = rng.choice(free)
     span = range(year, later + 1)
     return Question(
-        text=phrase(rng, "highest", item=spoken(item), who=company.name, year=year, later=later),
+        text=phrase(rng, "highest", item=item, who=company.name, year=year, later=later),
         answer=max(span, key=lambda y: company.first[item, y]),
         reads=tuple((company, item, y) for y in span),
     )
@@ -349,7 +342,7 @@ def ask_compare(rng: random.Random, company: Company, other: Company) -> Questio
     ours, theirs = company.first[item, year], other.first[item, year]
     return Question(
         text=phrase(
-            rng, "compare", item=spoken(item), who=company.name, other=other.name, year=year
+            rng, "compare", item=item, who=company.name, other=other.name, year=year
         ),
         answer=ours - theirs,
         reads=((company, item, year), (other, item, year)),

@@ -32,7 +32,7 @@ MAX_DEPTH = 20
 MAX_WORDS = 32
 # Words of questions that tell no report from another.
 STOPWORDS = (
-    "a an and as at before by change company compute did divide divided employees find first for "
+    "a an and as at before by change company compute did divide divided find first for "
     "from give had how highest higher in income is it its large maker minus much net number of "
     "operating profit ratio report reported restated restatement revenue sells subtract than that "
     "the to was what when which year"

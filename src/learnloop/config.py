@@ -33,8 +33,8 @@ class ModelConfig:
     """Where the policy process keeps the weights: `cpu` or `cuda`."""
     threads: int = 0
     """CPU threads of the policy process; 0 takes every core it may use."""
-    protocol: Literal["auto", "lines", "template"] = "auto"
-    """How tool calls are written: `lines` is plain text, `template` the model's own chat template."""
+    protocol: Literal["auto", "lines"] = "auto"
+    """How tool calls are written: `lines` is plain text, one call a line; `auto` chooses for the model."""
     temperature: float = 0.0
     """Sampling temperature of evaluations; 0 is greedy."""
     max_tokens: int = 64
@@ -159,6 +159,8 @@ class ProbeConfig:
     """Most tasks probed, drawn from train; 0 takes all."""
     temperature: float = 0.8
     """Sampling temperature of probe attempts: that of training."""
+    after: bool = True
+    """Whether `train` probes the chosen checkpoint too, for the comparison in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,10 +187,10 @@ class RftConfig:
     """Rank of the adapter."""
     lora_alpha: float = 32.0
     """Scale of the adapter."""
-    algorithm: Literal["dr_grpo", "grpo"] = "dr_grpo"
+    algorithm: Literal["dr_grpo"] = "dr_grpo"
     """Loss on sampled tokens (see `policy/losses/`)."""
     advantage: Literal["mean", "mean_std"] = "mean"
-    """Whether group rewards are centred only, or divided by their deviation too."""
+    """Whether group rewards are centred only, or divided by their deviation too, as GRPO does."""
     clip_low: float = 0.2
     """Lower clip of the probability ratio."""
     clip_high: float = 0.28

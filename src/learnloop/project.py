@@ -94,6 +94,10 @@ class Project:
         """Return the file of the project's store."""
         return self.state_dir / "learnloop.db"
 
+    def run_folder(self, run_id: str) -> Path:
+        """Return the folder of a run's checkpoints and report."""
+        return self.state_dir / "runs" / run_id
+
     def open_store(self) -> Store:
         """Open the project's store, and make it when it is missing; close it after use.
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import anyio
 
-from learnloop.rollout import Planned
 from learnloop.trace import Trace
 
-Roll = Callable[[Planned, int], Awaitable[Trace]]
+P = TypeVar("P")
+"""What plans one rollout: `Planned`, or whatever else `roll` understands."""
+
+Roll = Callable[[P, int], Awaitable[Trace]]
 """Makes one rollout; the number counts earlier tries of it that ended in a fault."""
 
 OnTrace = Callable[[Trace], None]
 
 
 async def run_many(
-    plan: Sequence[Planned],
-    roll: Roll,
+    plan: Sequence[P],
+    roll: Roll[P],
     *,
     max_concurrency: int,
     on_trace: OnTrace,
@@ -39,7 +41,7 @@ async def run_many(
     # Workers take the next rollout when they are free: nothing is queued ahead of its time.
     workers = min(max(1, max_concurrency), len(plan))
 
-    async def work(queue: Iterator[tuple[int, Planned]]) -> None:
+    async def work(queue: Iterator[tuple[int, P]]) -> None:
         for index, planned in queue:
             found[index] = await _with_retries(planned, roll, on_trace, infra_retries)
 
@@ -52,9 +54,7 @@ async def run_many(
     return [found[i] for i in range(len(plan))]
 
 
-async def _with_retries(
-    planned: Planned, roll: Roll, on_trace: OnTrace, infra_retries: int
-) -> Trace:
+async def _with_retries(planned: P, roll: Roll[P], on_trace: OnTrace, infra_retries: int) -> Trace:
     """Try a rollout until it is not lost to a fault of the infrastructure."""
     retry = 0
     while True:

@@ -122,7 +122,8 @@ def clustered_share(unit_means: Sequence[float], trials: int) -> Estimate | None
         return None
     share = min(1.0, max(0.0, math.fsum(unit_means) / n))
     low, high = wilson(share, _effective_trials(unit_means, share, trials))
-    return Estimate(value=share, low=low, high=high, n=n)
+    # Rounding may put a bound a hair beyond a rate of 0 or 1.
+    return Estimate(value=share, low=min(low, share), high=max(high, share), n=n)
 
 
 def _effective_trials(unit_means: Sequence[float], share: float, trials: int) -> float:

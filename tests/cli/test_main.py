@@ -14,7 +14,9 @@ from tests.cli.conftest import PROGRAM, Learnloop
 
 from learnloop.cli import main
 
-HEAVY = "torch transformers numpy scipy pydantic httpx2 anyio sqlalchemy plotly jinja2 starlette"
+HEAVY = (
+    "torch transformers numpy scipy pydantic httpx2 anyio sqlalchemy jsonschema jinja2 starlette"
+)
 
 
 def test_help_names_every_verb_and_loads_nothing_heavy():

@@ -10,6 +10,11 @@ _VERBS: tuple[tuple[str, str, str], ...] = (
     ("init", "learnloop.cli.init:init", "Make a runnable project folder from a template."),
     ("doctor", "learnloop.cli.doctor:doctor", "Look over this machine."),
     ("check", "learnloop.cli.check:check", "Look whether everything of a project fits together."),
+    ("eval", "learnloop.cli.evaluate:evaluate", "Measure one candidate on one split."),
+    ("probe", "learnloop.cli.probe:probe", "Try some tasks several times: where can it learn?"),
+    ("train", "learnloop.cli.train:train", "Train the agent and measure what it gained."),
+    ("report", "learnloop.cli.report:report", "Write the report of a run."),
+    ("compare", "learnloop.cli.compare:compare", "Compare two runs, or arms of them, by task."),
     ("runs", "learnloop.cli.runs:runs", "List the runs of a project."),
     ("show", "learnloop.cli.show:show", "Show one run or one rollout."),
 )

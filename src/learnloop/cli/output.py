@@ -7,7 +7,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 SCHEMA_VERSION = 1
 
@@ -38,14 +42,30 @@ class Output:
             line = "  ".join(cells).rstrip()
             print(paint(line, "bold", sys.stdout) if number == 0 else line)
 
+    def show(self, block: RenderableType) -> None:
+        """Print tables and the like."""
+        from rich.console import Console  # here, because most commands do without it
+
+        Console(file=sys.stdout, highlight=False).print(block)
+
     def note(self, line: str) -> None:
         """Print a remark or a step of progress."""
         if not self.quiet:
             print(line, file=sys.stderr, flush=True)
 
+    def alert(self, line: str) -> None:
+        """Print what must be seen even when remarks are not wanted."""
+        print(line, file=sys.stderr, flush=True)
+
     def next(self, command: str) -> None:
         """Name the command that usually comes next."""
         self.note(f"{paint('next:', 'dim', sys.stderr)} {command}")
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as short as it can be: from the working folder, where it lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def paint(text: str, style: Style, stream: TextIO) -> str:

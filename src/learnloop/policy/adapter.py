@@ -33,7 +33,9 @@ class Adapter:
 
     def parameters(self) -> dict[str, Tensor]:
         """Return all factors by name."""
-        return {f"{n}.A": t for n, t in self.down.items()} | {f"{n}.B": t for n, t in self.up.items()}
+        return {f"{n}.A": t for n, t in self.down.items()} | {
+            f"{n}.B": t for n, t in self.up.items()
+        }
 
     @torch.no_grad()
     def merge_into(self, target: Weights) -> None:

@@ -11,6 +11,11 @@ from learnloop.policy.kv import Prefix, SlotCache
 from learnloop.policy.network import final_norm, finish_layer, project
 from learnloop.policy.weights import Weights
 
+CLOSE = 1.6
+"""Slots count as close together when the slice that holds them is at most this much longer."""
+WIDE = 16
+"""New tokens a row from which the fused attention kernel pays."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
@@ -24,9 +29,20 @@ class Chunk:
     slots: Tensor
     offsets: Tensor
 
+    def rows(self, at: Tensor) -> Chunk:
+        """Return some rows of the chunk."""
+        return Chunk(
+            tokens=self.tokens[at],
+            lengths=self.lengths[at],
+            slots=self.slots[at],
+            offsets=self.offsets[at],
+        )
+
 
 @torch.inference_mode()
-def compute_prefix(weights: Weights, tokens: tuple[int, ...], rope: tuple[Tensor, Tensor]) -> Prefix:
+def compute_prefix(
+    weights: Weights, tokens: tuple[int, ...], rope: tuple[Tensor, Tensor]
+) -> Prefix:
     """Run the tokens of a shared prefix once and keep their keys and values."""
     prefix = Prefix(tokens)
     ids = torch.tensor(tokens, device=rope[0].device)
@@ -70,46 +86,105 @@ def forward_chunk(
     return final_norm(weights, x[last])
 
 
-def _write(cache: SlotCache, layer: int, slots: Tensor, own: Tensor, kv: tuple[Tensor, Tensor]) -> None:
+def _write(
+    cache: SlotCache, layer: int, slots: Tensor, own: Tensor, kv: tuple[Tensor, Tensor]
+) -> None:
     k, v = (t.reshape(*own.shape, *t.shape[1:]) for t in kv)
     cache.keys[layer][slots[:, None], :, :, own] = k
     cache.values[layer][slots[:, None], :, own] = v
 
 
 class _Rows:
-    """How to read some slots' caches: as a slice where they are neighbours, else by gathering."""
+    """How to read some slots' caches: as one slice where they lie close together, else by gathering.
+
+    A slice may hold slots that are not asked for: `spread` puts the rows of a tensor at their places
+    in it, `take` brings them back. That is cheaper than copying keys and values for every token.
+    """
 
     def __init__(self, slots: Tensor, span: int) -> None:
         self.slots, self.span = slots, span
-        first = int(slots[0])
-        neighbours = torch.arange(first, first + len(slots), device=slots.device)
-        self.slice = slice(first, first + len(slots)) if bool((slots == neighbours).all()) else None
+        first, last = int(slots.min()), int(slots.max()) + 1
+        self.size = last - first
+        self.close = self.size <= CLOSE * len(slots)
+        self.place = slots - first
+        self.range = slice(first, last)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Return `x` [B, ...] with its rows at their places in the slice."""
+        if not self.close:
+            return x
+        out = x.new_zeros(self.size, *x.shape[1:])
+        return out.index_copy_(0, self.place, x)
+
+    def take(self, x: Tensor) -> Tensor:
+        """Return the asked-for rows of what was computed over the slice."""
+        return x[self.place] if self.close else x
 
     def keys(self, stored: Tensor) -> Tensor:
-        return (stored[self.slice] if self.slice else stored[self.slots])[..., : self.span]
+        """Return keys [rows, K, D, span] of the slice, or of the slots themselves."""
+        seen = stored[..., : self.span]
+        return seen[self.range] if self.close else seen[self.slots]
 
     def values(self, stored: Tensor) -> Tensor:
-        return (stored[self.slice] if self.slice else stored[self.slots])[:, :, : self.span]
+        """Return values [rows, K, span, D] in the same way."""
+        seen = stored[:, :, : self.span]
+        return seen[self.range] if self.close else seen[self.slots]
 
 
 def _attend(
     q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
 ) -> Tensor:
-    """Attend over prefix and own tokens in one softmax; the G heads of a group become query rows."""
+    """Attend over prefix and own tokens; returns [B*T, Q*D] for queries [B, T, Q, D]."""
+    if q.shape[1] >= WIDE:
+        return _attend_wide(q, cache, layer, prefix, where, hidden)
+    return _attend_narrow(q, cache, layer, prefix, where, hidden)
+
+
+def _attend_wide(
+    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
+) -> Tensor:
+    """Attend with many queries a row: the fused kernel, on gathered keys and values."""
+    rows, width, heads, dim = q.shape
+    keys = cache.keys[layer][..., : where.span][where.slots].transpose(2, 3)
+    values = cache.values[layer][:, :, : where.span][where.slots]
+    if len(prefix):
+        shared = prefix.keys[layer].transpose(1, 2).expand(rows, -1, -1, -1)
+        keys = torch.cat((shared, keys), dim=2)
+        values = torch.cat((prefix.values[layer].expand(rows, -1, -1, -1), values), dim=2)
+    groups = heads // keys.shape[1]
+    mask = torch.nn.functional.pad(~hidden[:, 0], (len(prefix), 0), value=True)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q.transpose(1, 2),
+        keys.repeat_interleave(groups, 1),
+        values.repeat_interleave(groups, 1),
+        attn_mask=mask,
+    )
+    return out.transpose(1, 2).reshape(rows * width, heads * dim)
+
+
+def _attend_narrow(
+    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
+) -> Tensor:
+    """Attend with few queries a row: one softmax, the G heads of a group as query rows.
+
+    The prefix is one matrix product for all rows. The fused kernel is several times slower here.
+    """
     rows, width, heads, dim = q.shape
     kv_heads = cache.shape.kv_heads
     groups = heads // kv_heads
     q = (q * dim**-0.5).reshape(rows, width, kv_heads, groups, dim).permute(0, 2, 3, 1, 4)
-    own_q = q.reshape(rows, kv_heads, groups * width, dim)
-    scores = own_q @ where.keys(cache.keys[layer])
+    own_q = where.spread(q.reshape(rows, kv_heads, groups * width, dim))
+    scores = where.take(own_q @ where.keys(cache.keys[layer]))
     scores = scores.view(rows, kv_heads, groups, width, where.span).masked_fill(hidden, -torch.inf)
     if len(prefix):
         shared_q = q.transpose(0, 1).reshape(kv_heads, rows * groups * width, dim)
         shared = (shared_q @ prefix.keys[layer]).view(kv_heads, rows, groups, width, -1)
         scores = torch.cat((shared.transpose(0, 1), scores), dim=-1)
-    weight = scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype)
+    # bf16 in and out, fp32 inside: six times faster than asking for fp32 and casting back.
+    weight = scores.softmax(dim=-1)
     own_w = weight[..., len(prefix) :].reshape(rows, kv_heads, groups * width, where.span)
-    out = (own_w @ where.values(cache.values[layer])).view(rows, kv_heads, groups, width, dim)
+    out = where.take(where.spread(own_w) @ where.values(cache.values[layer]))
+    out = out.view(rows, kv_heads, groups, width, dim)
     if len(prefix):
         shared_w = weight[..., : len(prefix)].transpose(0, 1).reshape(kv_heads, -1, len(prefix))
         shared_out = (shared_w @ prefix.values[layer]).view(kv_heads, rows, groups, width, dim)

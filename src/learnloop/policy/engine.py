@@ -7,25 +7,30 @@ ones that read or write files.
 from __future__ import annotations
 
 import resource
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
 
+from learnloop.errors import ConfigError
 from learnloop.message import Message, ToolSchema
 from learnloop.policy.protocols.framing import Renderer
 from learnloop.policy.protocols.lines import describe_tools, parse_calls
-from learnloop.policy.sampler import Lane, Sampler
+from learnloop.policy.sampler import Lane, Sampler, TurnStop
 from learnloop.policy.trainer import Trainer, TrainerSettings
 from learnloop.policy.transcript import Transcript, rebuild
 from learnloop.policy.weights import Weights, load_weights, save_weights
 from learnloop.trace import Turn
 
 CURRENT = "current"
+"""Name of the weights that follow training; `""` names the model as it was pulled."""
+WORTH_WAITING = 0.5
+"""Share of the open conversations that should be ready before an idle sampler is started."""
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -40,17 +45,29 @@ class Conversation:
     feed: list[int]
     version: int
     turns: int = 0
-    last: list[int] = field(default_factory=list[int])
+    sampling: bool = False
 
 
 class Engine:
-    """Owns tokenizer, weights, random streams and optimizer state of one model."""
+    """Owns tokenizer, weights, random streams and optimizer state of one model.
+
+    Raises:
+        ConfigError: the folder holds no model that can be used, or the model is too short for
+            `max_context`.
+    """
 
     def __init__(self, folder: Path, *, dtype: str, device: str, max_context: int) -> None:
         self.folder, self.dtype, self.device = folder, DTYPES[dtype], device
         self.max_context = max_context
-        self.renderer = Renderer(AutoTokenizer.from_pretrained(folder))
         self.resident: dict[str, Weights] = {"": load_weights(folder, self.dtype, device)}
+        reach = self.resident[""].shape.positions
+        if max_context > reach:
+            raise ConfigError(
+                f"the model reaches {reach} tokens, max_context is {max_context}",
+                where="model.max_context",
+                fix=f"Set it to {reach} or less.",
+            )
+        self.renderer = Renderer(AutoTokenizer.from_pretrained(folder))
         self.samplers: dict[str, Sampler] = {}
         self.trainer: Trainer | None = None
         self.conversations: dict[str, Conversation] = {}
@@ -59,55 +76,87 @@ class Engine:
     # --- conversations -------------------------------------------------------------------------
 
     def open(
-        self, trace_id: str, messages: Sequence[Message], tools: Sequence[ToolSchema], options: Mapping[str, Any]
+        self,
+        trace_id: str,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        options: Mapping[str, Any],
     ) -> None:
-        """Start a conversation; `options`: weights, seed, temperature, max_tokens."""
+        """Start a conversation; `options`: weights, seed, temperature, max_tokens.
+
+        Raises:
+            ValueError: the prompt does not fit, or the id is taken.
+            LookupError: no weights of that name are loaded.
+        """
+        if trace_id in self.conversations:
+            raise ValueError(f"conversation `{trace_id}` is open already")
         name = str(options["weights"])
         messages = describe_tools(messages, tools)
         system = 1 if messages and messages[0].role == "system" else 0
         shared = tuple(self.renderer.messages(messages[:system], tools))
         rest = self.renderer.messages(messages[system:], tools)
-        if len(shared) + len(rest) >= self.max_context:
-            raise ValueError(f"the prompt has {len(shared) + len(rest)} tokens, max_context is {self.max_context}")
+        size = len(shared) + len(rest) + len(self.renderer.generation_prompt())
+        if size >= self.max_context:
+            raise ValueError(f"the prompt has {size} tokens, max_context is {self.max_context}")
         sampler = self._sampler(name)
-        lane = sampler.open(shared, seed=int(options["seed"]), temperature=float(options["temperature"]))
+        temperature = float(options["temperature"])
         self.conversations[trace_id] = Conversation(
-            sampler=sampler, lane=lane, tools=tuple(tools), max_tokens=int(options["max_tokens"]), feed=rest,
+            sampler=sampler,
+            lane=sampler.open(shared, seed=int(options["seed"]), temperature=temperature),
+            tools=tuple(tools),
+            max_tokens=int(options["max_tokens"]),
+            feed=rest,
             version=self.trainer.version if self.trainer and name == CURRENT else 0,
         )
 
-    def turn(self, trace_id: str, tools_allowed: bool, done: Callable[[Turn], None]) -> None:
-        """Ask for the next turn; `done` is called from a later `step`."""
-        talk = self.conversations[trace_id]
+    def turn(self, trace_id: str, done: Callable[[Turn], None], *, tools_allowed: bool) -> None:
+        """Ask for the next turn; `done` is called from a later `step`, or now if there is no room.
+
+        Raises:
+            LookupError: no such conversation.
+            RuntimeError: its last turn is not finished.
+        """
+        talk = self._conversation(trace_id)
+        if talk.sampling:
+            raise RuntimeError("the conversation is in the middle of a turn")
         began = time.monotonic()
-        tokens_in = talk.lane.context + len(talk.feed) + len(self.renderer.generation_prompt())
-        reused = talk.lane.context
+        feed, talk.feed = [*talk.feed, *self.renderer.generation_prompt()], []
+        tokens_in = talk.lane.context + len(feed)
 
-        def finished(reason: str) -> None:
-            ids = talk.lane.sampled
-            text = self.renderer.decode(ids)
-            calls, malformed = parse_calls(text, talk.tools, f"call_{talk.turns}") if tools_allowed else ((), "")
-            talk.turns += 1
-            talk.last = list(ids)
-            done(
-                Turn(
-                    text=text, tool_calls=calls, malformed=malformed, token_ids=tuple(ids),
-                    logprobs=tuple(talk.lane.logprobs), version=talk.version, tokens_in=tokens_in,
-                    tokens_reused=reused, tokens_out=len(ids), latency_s=time.monotonic() - began,
-                    finish_reason="tool_calls" if calls and reason == "stop" else reason,  # type: ignore[arg-type]
-                )
-            )
+        def finished(stop: TurnStop) -> None:
+            talk.sampling = False
+            turn = self._read_turn(talk, stop, tools_allowed=tools_allowed)
+            done(replace(turn, tokens_in=tokens_in, latency_s=time.monotonic() - began))
 
-        feed = [*talk.feed, *self.renderer.generation_prompt()]
-        talk.feed = []
+        talk.sampling = True
         talk.sampler.feed(talk.lane, feed, talk.max_tokens, finished)
+
+    def _read_turn(self, talk: Conversation, stop: TurnStop, *, tools_allowed: bool) -> Turn:
+        """Read a finished turn and note what closes it."""
+        ids = talk.lane.sampled
+        text = self.renderer.decode(ids)
+        prefix = f"call_{talk.turns}"
+        calls, malformed = parse_calls(text, talk.tools, prefix) if tools_allowed else ((), "")
+        talk.turns += 1
+        if ids:
+            talk.feed = self.renderer.closing(ids)
+        return Turn(
+            text=text,
+            tool_calls=calls,
+            malformed=malformed,
+            token_ids=tuple(ids),
+            logprobs=tuple(talk.lane.logprobs),
+            version=talk.version,
+            tokens_reused=talk.lane.reused,
+            tokens_out=len(ids),
+            finish_reason="tool_calls" if calls and stop == "stop" else stop,
+        )
 
     def append(self, trace_id: str, messages: Sequence[Message]) -> None:
         """Add tool results or a user message; they are computed with the next turn."""
-        talk = self.conversations[trace_id]
-        if talk.last:
-            talk.feed += self.renderer.closing(talk.last)
-            talk.last = []
+        talk = self._conversation(trace_id)
+        if talk.sampling:
+            raise RuntimeError("the conversation is in the middle of a turn")
         talk.feed += self.renderer.messages(messages, talk.tools)
 
     def close(self, trace_id: str) -> None:
@@ -121,6 +170,17 @@ class Engine:
         """Return whether any sampler has work."""
         return any(s.busy for s in self.samplers.values())
 
+    @property
+    def undecided(self) -> bool:
+        """Return whether lanes wait to be fed while none is in the middle of a turn."""
+        return any(s.waiting for s in self.samplers.values())
+
+    @property
+    def gathering(self) -> bool:
+        """Return whether a moment's wait would make a better batch: many tool results are due."""
+        waiting = sum(s.waiting for s in self.samplers.values())
+        return 0 < waiting < len(self.conversations) * WORTH_WAITING
+
     def step(self) -> None:
         """Advance every sampler that has work by one token."""
         began = time.monotonic()
@@ -129,40 +189,63 @@ class Engine:
                 sampler.step()
         self.sampling_s += time.monotonic() - began
 
+    def _conversation(self, trace_id: str) -> Conversation:
+        if trace_id not in self.conversations:
+            raise LookupError(f"no conversation `{trace_id}` is open")
+        return self.conversations[trace_id]
+
     def _sampler(self, name: str) -> Sampler:
         if name not in self.samplers:
-            weights = self.trainer.current if name == CURRENT and self.trainer else self.resident.get(name)
+            current = self.trainer.current if self.trainer else None
+            weights = current if name == CURRENT else self.resident.get(name)
             if weights is None:
-                raise KeyError(f"no weights named `{name}` are loaded")
-            self.samplers[name] = Sampler(weights, end_ids=self.renderer.end_ids, max_context=self.max_context)
+                raise LookupError(f"no weights named `{name}` are loaded")
+            self.samplers[name] = Sampler(
+                weights, end_ids=self.renderer.end_ids, max_context=self.max_context
+            )
         return self.samplers[name]
+
+    def _in_use(self, sampler: Sampler | None) -> bool:
+        return any(t.sampler is sampler for t in self.conversations.values())
 
     # --- training ------------------------------------------------------------------------------
 
     def start_training(self, settings: TrainerSettings) -> None:
         """Make fp32 master weights and optimizer state from the base model."""
+        self._drop_sampler(CURRENT)
         master = load_weights(self.folder, torch.float32, self.device)
         self.trainer = Trainer(master, self.dtype, settings)
 
-    def train(self, rows: Sequence[Transcript], algorithm: str, learning_rate: float) -> dict[str, float]:
+    def train(
+        self, rows: Sequence[Transcript], algorithm: str, learning_rate: float
+    ) -> dict[str, float]:
         """Make one update; every conversation on the current weights must have been closed."""
         trainer = self._trainer()
-        sampler = self.samplers.get(CURRENT)
-        if sampler and any(t.sampler is sampler for t in self.conversations.values()):
+        if self._in_use(self.samplers.get(CURRENT)):
             raise RuntimeError("a conversation on the current weights is still open")
-        for idle in self.samplers.values():
-            if not any(t.sampler is idle for t in self.conversations.values()):
-                idle.release_memory()
+        for sampler in self.samplers.values():
+            if not self._in_use(sampler):
+                # Besides the memory this drops prefixes that the old weights computed.
+                sampler.release_memory()
         return trainer.update(rows, algorithm, learning_rate)
 
     def transcript(
-        self, messages: Sequence[Message], turns: Sequence[Turn], tools: Sequence[ToolSchema],
-        *, advantage: float, temperature: float,
+        self,
+        messages: Sequence[Message],
+        turns: Sequence[Turn],
+        tools: Sequence[ToolSchema],
+        *,
+        advantage: float,
+        temperature: float,
     ) -> Transcript:
         """Put a rollout's tokens together for training."""
         ids, sampled, logprobs = rebuild(self.renderer, messages, turns, tools)
         return Transcript(
-            ids=tuple(ids), sampled=tuple(sampled), logprobs=tuple(logprobs), advantage=advantage, temperature=temperature
+            ids=tuple(ids),
+            sampled=tuple(sampled),
+            logprobs=tuple(logprobs),
+            advantage=advantage,
+            temperature=temperature,
         )
 
     def snapshot(self, name: str, folder: Path | None) -> None:
@@ -179,8 +262,15 @@ class Engine:
         self.resident[name] = load_weights(folder, self.dtype, self.device)
 
     def forget(self, name: str) -> None:
-        """Drop named weights and their sampler."""
+        """Drop named weights and their sampler; no conversation may be open on them."""
+        if name in ("", CURRENT):
+            raise ValueError(f"the name `{name}` is taken")
+        self._drop_sampler(name)
         self.resident.pop(name, None)
+
+    def _drop_sampler(self, name: str) -> None:
+        if self._in_use(self.samplers.get(name)):
+            raise RuntimeError(f"a conversation on the weights `{name}` is still open")
         self.samplers.pop(name, None)
 
     def _trainer(self) -> Trainer:
@@ -195,9 +285,8 @@ class Engine:
 
     def load_state(self, path: Path) -> dict[str, Any]:
         """Read a training state and return its `extra`."""
-        extra = self._trainer().load_state(path)
-        self.samplers.pop(CURRENT, None)
-        return extra
+        self._drop_sampler(CURRENT)
+        return self._trainer().load_state(path)
 
     def reset_optimizer(self) -> None:
         """Forget Adam's moments."""
@@ -212,5 +301,7 @@ class Engine:
             out["sampled"] += sampler.counts.sampled
             sampler.counts = type(sampler.counts)()
         self.sampling_s = 0.0
-        out["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # Linux counts in KiB, macOS in bytes.
+        out["peak_rss_mb"] = peak / (1024 * 1024 if sys.platform == "darwin" else 1024)
         return out

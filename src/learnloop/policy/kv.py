@@ -72,8 +72,12 @@ class SlotCache:
     def _grow(self, slots: int, capacity: int) -> None:
         s = self.shape
         for layer in range(s.layers):
-            k = torch.zeros(slots, s.kv_heads, s.head_dim, capacity, dtype=self.dtype, device=self.device)
-            v = torch.zeros(slots, s.kv_heads, capacity, s.head_dim, dtype=self.dtype, device=self.device)
+            k = torch.zeros(
+                slots, s.kv_heads, s.head_dim, capacity, dtype=self.dtype, device=self.device
+            )
+            v = torch.zeros(
+                slots, s.kv_heads, capacity, s.head_dim, dtype=self.dtype, device=self.device
+            )
             if layer < len(self.keys):
                 k[: self.slots, :, :, : self.capacity] = self.keys[layer]
                 v[: self.slots, :, : self.capacity] = self.values[layer]

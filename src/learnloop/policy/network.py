@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from learnloop.policy.fused import glu_linear, norm_linear, rms_norm
 from learnloop.policy.shape import Shape
 from learnloop.policy.weights import Weights
 
@@ -29,17 +30,19 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos[:, None].to(x.dtype) + torch.cat((-b, a), dim=-1) * sin[:, None].to(x.dtype)
 
 
-def project(weights: Weights, layer: int, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def project(
+    weights: Weights, layer: int, x: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries [N, Q, D], keys and values [N, K, D] of hidden states `x` [N, H]."""
     s = weights.shape
-    normed = F.rms_norm(x, (s.hidden,), weights[f"{layer}.in_norm"], s.eps)
-    qkv = F.linear(normed, weights[f"{layer}.qkv"], weights.get(f"{layer}.qkv_bias"))
+    norm, bias = weights[f"{layer}.in_norm"], weights.get(f"{layer}.qkv_bias")
+    qkv = norm_linear(x, norm, weights[f"{layer}.qkv"], bias, s.eps)
     q, k, v = qkv.split((s.q_rows, s.kv_rows, s.kv_rows), dim=-1)
     q, k = q.reshape(-1, s.heads, s.head_dim), k.reshape(-1, s.kv_heads, s.head_dim)
     q_norm = weights.get(f"{layer}.q_norm")
     if q_norm is not None:
-        q = F.rms_norm(q, (s.head_dim,), q_norm, s.eps)
-        k = F.rms_norm(k, (s.head_dim,), weights[f"{layer}.k_norm"], s.eps)
+        q = rms_norm(q, q_norm, s.eps)
+        k = rms_norm(k, weights[f"{layer}.k_norm"], s.eps)
     return rotate(q, cos, sin), rotate(k, cos, sin), v.reshape(-1, s.kv_heads, s.head_dim)
 
 
@@ -47,11 +50,11 @@ def finish_layer(weights: Weights, layer: int, x: Tensor, attended: Tensor) -> T
     """Add attention output [N, Q*D] and the feed-forward part to `x` [N, H]."""
     s = weights.shape
     x = x + F.linear(attended, weights[f"{layer}.o"])
-    normed = F.rms_norm(x, (s.hidden,), weights[f"{layer}.post_norm"], s.eps)
-    gate, up = F.linear(normed, weights[f"{layer}.gate_up"]).chunk(2, dim=-1)
-    return x + F.linear(F.silu(gate) * up, weights[f"{layer}.down"])
+    norm = weights[f"{layer}.post_norm"]
+    gate_up = norm_linear(x, norm, weights[f"{layer}.gate_up"], None, s.eps)
+    return x + glu_linear(gate_up, weights[f"{layer}.down"])
 
 
 def final_norm(weights: Weights, x: Tensor) -> Tensor:
     """Normalise the last layer's output [N, H]."""
-    return F.rms_norm(x, (weights.shape.hidden,), weights["norm"], weights.shape.eps)
+    return rms_norm(x, weights["norm"], weights.shape.eps)

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 
 from learnloop.policy.transcript import Transcript
 
+PASS_COST = 64
+"""What a pass costs beside its tokens, in tokens: adding up gradients of all weights."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pack:
-    """Transcripts that start with the same `shared` tokens, none of which was sampled."""
+    """Transcripts that start with the same `shared` tokens, none of which was sampled.
+
+    Every row keeps at least one token of its own before its first sampled token, from which that
+    token is predicted.
+    """
 
     shared: int
     rows: tuple[Transcript, ...]
@@ -24,29 +31,44 @@ class Pack:
 def pack(rows: Sequence[Transcript], max_tokens: int) -> list[Pack]:
     """Split rows into packs of at most `max_tokens` computed tokens (a longer row stands alone).
 
-    Rows are sorted by their tokens, so that rollouts of one group meet; every row keeps at least
-    one token of its own before its first sampled token, from which that token is predicted.
+    Rows are sorted by their tokens, so that those of one group are neighbours; among all ways to
+    cut the sorted rows into packs the cheapest is taken. Every row has a sampled token.
     """
+    ordered = sorted(rows, key=lambda r: r.ids)
+    costs, best = [0.0], list[tuple[int, int]]()
+    for end in range(1, len(ordered) + 1):
+        ways = _last_packs(ordered[:end], max_tokens)
+        cost, start, shared = min((costs[s] + tokens + PASS_COST, s, p) for s, p, tokens in ways)
+        costs.append(cost)
+        best.append((start, shared))
     packs: list[Pack] = []
-    open_rows: list[Transcript] = []
-    for row in sorted(rows, key=lambda r: r.ids):
-        trial = _make([*open_rows, row])
-        if open_rows and (trial.tokens > max_tokens or _splits_prompt(open_rows, trial.shared)):
-            packs.append(_make(open_rows))
-            open_rows = [row]
-        else:
-            open_rows.append(row)
-    return [*packs, _make(open_rows)] if open_rows else packs
+    end = len(ordered)
+    while end:
+        start, shared = best[end - 1]
+        packs.append(Pack(shared=shared, rows=tuple(ordered[start:end])))
+        end = start
+    return packs[::-1]
 
 
-def _make(rows: Sequence[Transcript]) -> Pack:
-    limit = min(r.sampled.index(True) - 1 for r in rows)
-    first, last = rows[0].ids, rows[-1].ids
-    shared = next((i for i in range(limit) if first[i] != last[i]), limit)
-    return Pack(shared=max(shared, 0), rows=tuple(rows))
+def _last_packs(rows: Sequence[Transcript], max_tokens: int) -> list[tuple[int, int, int]]:
+    """Return each pack that could end with the last row: its first row, shared tokens, all tokens."""
+    ways: list[tuple[int, int, int]] = []
+    after = rows[-1]
+    shared, length = len(after.ids), 0
+    for start in range(len(rows) - 1, -1, -1):
+        row = rows[start]
+        shared = min(shared, row.sampled.index(True) - 1, _common(row.ids, after.ids))
+        length, count, after = length + len(row.ids), len(rows) - start, row
+        tokens = length - (count - 1) * shared
+        if ways and tokens > max_tokens:
+            break
+        ways.append((start, shared, tokens))
+    return ways
 
 
-def _splits_prompt(rows: Sequence[Transcript], shared: int) -> bool:
-    """Say whether taking another row would make a group of several compute its own prompt again."""
-    own = _make(rows).shared - shared
-    return len(rows) > 1 and own * (len(rows) - 1) > shared
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens two rows start with in common."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )

@@ -2,7 +2,7 @@
 
 A conversation lives in a lane. `feed` gives it tokens, the sampler computes them, samples a turn
 and calls back; its keys and values stay where they are until the next feed. Conversations that
-start with the same prompt are computed once and copied.
+start with the same prompt are computed once and copied, as long as one of them is open.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,24 +22,35 @@ from learnloop.policy.network import rope_table
 from learnloop.policy.weights import Weights
 
 CHUNK_TOKENS = 4096
+WORTH_FEEDING = 0.5
+"""Lanes that wait to be fed, relative to those in the middle of a turn, from which they are fed."""
 KEPT_PREFIXES = 4
+
+TurnStop = Literal["stop", "length", "context"]
+"""Why a turn ended: the model said so, the turn's limit, or the conversation's."""
+Done = Callable[[TurnStop], None]
 
 
 @dataclass(eq=False)
 class Lane:
-    """One conversation in the sampler; `length` counts its own tokens in the cache."""
+    """One conversation in the sampler.
+
+    `length` counts its own tokens in the cache, `reused` the tokens that its last feed found
+    there or copied, `pending` holds those that still have to be computed.
+    """
 
     prefix: Prefix
     seed: int
     temperature: float
     slot: int = -1
     length: int = 0
+    reused: int = 0
     pending: list[int] = field(default_factory=list[int])
     prompt: tuple[int, ...] = ()
     sampled: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     room: int = 0
-    done: Callable[[str], None] | None = None
+    done: Done | None = None
 
     @property
     def context(self) -> int:
@@ -47,6 +59,14 @@ class Lane:
 
 
 _Key = tuple[Prefix, tuple[int, ...]]
+
+
+@dataclass(eq=False)
+class _Twins:
+    """Open lanes that started with the same prompt, and the hidden state at its end."""
+
+    lanes: list[Lane]
+    hidden: Tensor
 
 
 @dataclass
@@ -70,22 +90,27 @@ class Sampler:
         self._prefixes: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
         self._feeding: list[Lane] = []
         self._decoding: list[Lane] = []
-        self._owners: dict[_Key, tuple[Lane, Tensor]] = {}
+        self._ended: list[tuple[Lane, TurnStop]] = []
+        self._twins: dict[_Key, _Twins] = {}
 
     def open(self, shared: tuple[int, ...], *, seed: int, temperature: float) -> Lane:
-        """Start a lane behind the shared prefix; the prefix is computed at its first use."""
-        if shared not in self._prefixes:
-            self._prefixes[shared] = compute_prefix(self.weights, shared, self.rope) if shared else Prefix(())
+        """Start a lane behind the shared prefix, which is computed when it is new."""
+        if shared in self._prefixes:
+            self._prefixes.move_to_end(shared)
+            self.counts.reused += len(shared)
+        else:
+            found = compute_prefix(self.weights, shared, self.rope) if shared else Prefix(())
+            self._prefixes[shared] = found
             self.counts.prefilled += len(shared)
             if len(self._prefixes) > KEPT_PREFIXES:
                 self._prefixes.popitem(last=False)
-        else:
-            self._prefixes.move_to_end(shared)
-            self.counts.reused += len(shared)
         return Lane(self._prefixes[shared], seed, temperature)
 
-    def feed(self, lane: Lane, tokens: Sequence[int], max_tokens: int, done: Callable[[str], None]) -> None:
-        """Queue tokens and ask for a turn; `done(reason)` is called with stop, length or context."""
+    def feed(self, lane: Lane, tokens: Sequence[int], max_tokens: int, done: Done) -> None:
+        """Queue tokens and ask for a turn; `done` is called at the end of the step that ends it.
+
+        A conversation that has no room left gets its call at once, with reason `context`.
+        """
         lane.pending += tokens
         lane.sampled, lane.logprobs, lane.done = [], [], done
         lane.room = min(max_tokens, self.max_context - lane.context)
@@ -97,13 +122,16 @@ class Sampler:
         self._feeding.append(lane)
 
     def close(self, lane: Lane) -> None:
-        """Drop a lane at any moment and free its slot."""
+        """Drop a lane at any moment and free its slot; its callback will not be called."""
         lane.done = None
         self._feeding = [x for x in self._feeding if x is not lane]
         self._decoding = [x for x in self._decoding if x is not lane]
-        owner = self._owners.get((lane.prefix, lane.prompt))
-        if owner and owner[0] is lane:
-            del self._owners[lane.prefix, lane.prompt]
+        key = (lane.prefix, lane.prompt)
+        twins = self._twins.get(key)
+        if twins and lane in twins.lanes:
+            twins.lanes.remove(lane)
+            if not twins.lanes:
+                del self._twins[key]
         if lane.slot >= 0:
             self.cache.give_back(lane.slot)
             lane.slot = -1
@@ -113,6 +141,11 @@ class Sampler:
         """Return whether there is anything to compute."""
         return bool(self._feeding or self._decoding)
 
+    @property
+    def waiting(self) -> int:
+        """Return how many lanes wait to be fed while none is in the middle of a turn."""
+        return 0 if self._decoding else len(self._feeding)
+
     def release_memory(self) -> None:
         """Free cache and prefixes, as training needs the memory; all lanes must be closed."""
         self.cache.drop()
@@ -120,47 +153,65 @@ class Sampler:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Feed what waits, then sample one token for every lane that is in the middle of a turn."""
-        if self._feeding:
+        """Feed what waits, then sample one token for every lane that is in the middle of a turn.
+
+        Feeding waits until it is worth a batch, so that a few early tool results do not slow down
+        all the lanes that are still talking.
+        """
+        if self._feeding and len(self._feeding) >= len(self._decoding) * WORTH_FEEDING:
             self._feed_all()
         if self._decoding:
             lanes = sorted(self._decoding, key=lambda x: x.slot)
             hidden = self._forward(lanes, [[x.sampled[-1]] for x in lanes])
             self._sample(lanes, hidden)
+        # Callbacks come last: they may feed and close lanes, this one or others.
+        ended, self._ended = self._ended, []
+        for lane, reason in ended:
+            callback, lane.done = lane.done, None
+            if callback:
+                callback(reason)
 
     def _feed_all(self) -> None:
         waiting, self._feeding = self._feeding, []
-        twins: list[Lane] = []
-        seen: set[_Key] = set()
         firsts: list[Lane] = []
+        copies: list[Lane] = []
+        seen: set[_Key] = set()
         for lane in waiting:
             key = (lane.prefix, lane.prompt)
-            if lane.slot < 0 and (key in seen or key in self._owners):
-                twins.append(lane)
-            else:
+            new = lane.slot < 0
+            if new and (key in seen or key in self._twins):
+                copies.append(lane)
+                continue
+            firsts.append(lane)
+            if new:
                 seen.add(key)
-                firsts.append(lane)
         for batch in _batches(firsts):
-            new = [x.slot < 0 for x in batch]
-            feeds = [x.pending for x in batch]
-            hidden = self._forward(batch, feeds)
-            self.counts.prefilled += sum(map(len, feeds))
-            for row, lane in enumerate(batch):
-                lane.pending = []
-                if new[row]:
-                    self._owners[lane.prefix, lane.prompt] = (lane, hidden[row])
-            self._sample(batch, hidden)
-        if twins:
-            self._sample(twins, torch.stack([self._copy_prompt(x) for x in twins]))
+            self._sample(batch, self._feed_batch(batch))
+        if copies:
+            self._sample(copies, torch.stack([self._copy_prompt(x) for x in copies]))
 
-    def _copy_prompt(self, twin: Lane) -> Tensor:
-        """Give a lane its prompt's keys and values from the lane that computed them."""
-        owner, hidden = self._owners[twin.prefix, twin.prompt]
-        twin.slot = self.cache.take()
-        twin.length, twin.pending = len(twin.prompt), []
-        self.cache.copy(owner.slot, twin.slot, twin.length)
-        self.counts.reused += twin.length
+    def _feed_batch(self, batch: list[Lane]) -> Tensor:
+        """Compute what waits in each lane; return the hidden states [B, H] of its last token."""
+        new = [x.slot < 0 for x in batch]
+        hidden = self._forward(batch, [x.pending for x in batch])
+        for row, lane in enumerate(batch):
+            self.counts.prefilled += len(lane.pending)
+            lane.reused = len(lane.prefix) + lane.length - len(lane.pending)
+            lane.pending = []
+            if new[row]:
+                self._twins[lane.prefix, lane.prompt] = _Twins([lane], hidden[row])
         return hidden
+
+    def _copy_prompt(self, lane: Lane) -> Tensor:
+        """Give a lane its prompt's keys and values from a twin; return the hidden state [H] there."""
+        twins = self._twins[lane.prefix, lane.prompt]
+        lane.slot = self.cache.take()
+        lane.length, lane.pending = len(lane.prompt), []
+        lane.reused = len(lane.prefix) + lane.length
+        self.cache.copy(twins.lanes[0].slot, lane.slot, lane.length)
+        self.counts.reused += lane.length
+        twins.lanes.append(lane)
+        return twins.hidden
 
     def _forward(self, lanes: list[Lane], feeds: list[list[int]]) -> Tensor:
         for lane in lanes:
@@ -175,17 +226,22 @@ class Sampler:
             slots=torch.tensor([x.slot for x in lanes], device=device),
             offsets=torch.tensor([x.length for x in lanes], device=device),
         )
-        order = _by_prefix(lanes)
-        if len(order) == 1:
-            hidden = forward_chunk(self.weights, self.cache, lanes[0].prefix, chunk, self.rope)
-        else:
-            hidden = torch.empty(len(lanes), self.weights.shape.hidden, dtype=self.cache.dtype, device=device)
-            for prefix, rows in order.items():
-                at = torch.tensor(rows, device=device)
-                part = Chunk(tokens=chunk.tokens[at], lengths=chunk.lengths[at], slots=chunk.slots[at], offsets=chunk.offsets[at])
-                hidden[at] = forward_chunk(self.weights, self.cache, prefix, part, self.rope)
+        hidden = self._forward_by_prefix(lanes, chunk)
         for lane, feed in zip(lanes, feeds, strict=True):
             lane.length += len(feed)
+        return hidden
+
+    def _forward_by_prefix(self, lanes: list[Lane], chunk: Chunk) -> Tensor:
+        """Compute a chunk with one forward pass for each prefix among its lanes."""
+        order = _by_prefix(lanes)
+        if len(order) == 1:
+            return forward_chunk(self.weights, self.cache, lanes[0].prefix, chunk, self.rope)
+        device = chunk.tokens.device
+        shape = (len(lanes), self.weights.shape.hidden)
+        hidden = torch.empty(shape, dtype=self.cache.dtype, device=device)
+        for prefix, rows in order.items():
+            at = torch.tensor(rows, device=device)
+            hidden[at] = forward_chunk(self.weights, self.cache, prefix, chunk.rows(at), self.rope)
         return hidden
 
     def _sample(self, lanes: list[Lane], hidden: Tensor) -> None:
@@ -194,24 +250,23 @@ class Sampler:
         heat = torch.tensor([x.temperature for x in lanes], device=logits.device)
         tokens, logprobs = draw(logits, heat, u)
         self.counts.sampled += len(lanes)
-        decoding: list[Lane] = []
+        known = set(map(id, lanes))
+        self._decoding = [x for x in self._decoding if id(x) not in known]
         for lane, token, logprob in zip(lanes, tokens.tolist(), logprobs.tolist(), strict=True):
             lane.sampled.append(token)
             lane.logprobs.append(logprob)
-            if token in self.end_ids or len(lane.sampled) >= lane.room:
-                self._end_turn(lane, "stop" if token in self.end_ids else "length")
+            if token in self.end_ids:
+                self._end_turn(lane, "stop")
+            elif len(lane.sampled) >= lane.room:
+                self._end_turn(lane, "length")
             else:
-                decoding.append(lane)
-        known = set(map(id, lanes))
-        self._decoding = [x for x in self._decoding if id(x) not in known] + decoding
+                self._decoding.append(lane)
 
-    def _end_turn(self, lane: Lane, reason: str) -> None:
+    def _end_turn(self, lane: Lane, reason: TurnStop) -> None:
         lane.pending = [lane.sampled[-1]]
-        callback, lane.done = lane.done, None
         if reason == "length" and lane.context >= self.max_context:
             reason = "context"
-        if callback:
-            callback(reason)
+        self._ended.append((lane, reason))
 
 
 def _by_prefix(lanes: list[Lane]) -> dict[Prefix, list[int]]:
@@ -226,7 +281,11 @@ def _batches(lanes: list[Lane]) -> list[list[Lane]]:
     out: list[list[Lane]] = []
     for lane in sorted(lanes, key=lambda x: (len(x.pending), x.slot)):
         n = len(lane.pending)
-        if out and (len(out[-1]) + 1) * n <= CHUNK_TOKENS and n <= 1.3 * len(out[-1][0].pending) + 8:
+        if (
+            out
+            and (len(out[-1]) + 1) * n <= CHUNK_TOKENS
+            and n <= 1.3 * len(out[-1][0].pending) + 8
+        ):
             out[-1].append(lane)
         else:
             out.append([lane])

@@ -7,25 +7,36 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from learnloop.message import Message, ToolCall, ToolSchema
 from learnloop.codec import wire
+from learnloop.errors import ConfigError
+from learnloop.message import Message, ToolCall, ToolSchema
 from learnloop.policy.engine import Engine
 from learnloop.policy.trainer import TrainerSettings
 from learnloop.trace import Turn
 
 LINGER_S = 0.004
-"""How long an idle engine waits for more conversations before it starts a small batch."""
+"""How long an engine in the middle of nothing waits for one more request before it starts a batch."""
+GATHER_S = 0.02
+"""The same while most of the open conversations wait for their tools."""
+CLIENT_WAIT_S = 60.0
+"""How long a process that nobody has connected to stays."""
 
 Reply = Callable[[dict[str, Any]], None]
+Operation = Callable[[Engine, dict[str, Any]], Any]
 
 
 def read_messages(raw: list[dict[str, Any]]) -> tuple[Message, ...]:
     """Build messages from their JSON form."""
-    return tuple(Message(**{**m, "tool_calls": tuple(ToolCall(**c) for c in m.get("tool_calls", ()))}) for m in raw)
+    return tuple(_read_message(**m) for m in raw)
+
+
+def _read_message(*, tool_calls: list[dict[str, str]], **fields: Any) -> Message:
+    return Message(**fields, tool_calls=tuple(ToolCall(**c) for c in tool_calls))
 
 
 def read_turns(raw: list[dict[str, Any]]) -> tuple[Turn, ...]:
@@ -40,6 +51,41 @@ def read_tools(raw: list[dict[str, Any]]) -> tuple[ToolSchema, ...]:
     return tuple(ToolSchema(**t) for t in raw)
 
 
+def _open(engine: Engine, r: dict[str, Any]) -> None:
+    tools = read_tools(r["tools"])
+    engine.open(r["trace_id"], read_messages(r["messages"]), tools, r["options"])
+
+
+def _train(engine: Engine, r: dict[str, Any]) -> dict[str, float]:
+    rows = [
+        engine.transcript(
+            read_messages(row["messages"]),
+            read_turns(row["turns"]),
+            read_tools(row["tools"]),
+            advantage=row["advantage"],
+            temperature=row["temperature"],
+        )
+        for row in r["rows"]
+    ]
+    return engine.train(rows, r["algorithm"], r["learning_rate"])
+
+
+OPERATIONS: dict[str, Operation] = {
+    "open": _open,
+    "append": lambda e, r: e.append(r["trace_id"], read_messages(r["messages"])),
+    "start_training": lambda e, r: e.start_training(TrainerSettings(**r["settings"])),
+    "train": _train,
+    "snapshot": lambda e, r: e.snapshot(r["name"], Path(r["folder"]) if r["folder"] else None),
+    "load": lambda e, r: e.load(r["name"], Path(r["folder"])),
+    "forget": lambda e, r: e.forget(r["name"]),
+    "save_state": lambda e, r: e.save_state(Path(r["path"]), r["extra"]),
+    "load_state": lambda e, r: e.load_state(Path(r["path"])),
+    "reset_optimizer": lambda e, _: e.reset_optimizer(),
+    "stats": lambda e, _: e.stats(),
+}
+"""What a client may ask beside `start`, `turn` and `close`."""
+
+
 class Worker:
     """Runs requests one after another on its own thread and lets the samplers work in between."""
 
@@ -51,45 +97,40 @@ class Worker:
 
     def _run(self) -> None:
         while True:
-            idle = not (self.engine and self.engine.busy)
             try:
-                item = self.inbox.get(timeout=None) if idle else self.inbox.get_nowait()
+                patience_s = self._patience_s()
+                item = self.inbox.get(block=patience_s != 0.0, timeout=patience_s)
             except queue.Empty:
                 self._advance()
                 continue
             if item is None:
                 return
             self._answer(*item)
-            while self._drain(LINGER_S if idle else 0.0):
-                pass
 
-    def _drain(self, patience_s: float) -> bool:
-        try:
-            item = self.inbox.get(timeout=patience_s) if patience_s else self.inbox.get_nowait()
-        except queue.Empty:
-            return False
-        if item is None:
-            self.inbox.put(None)
-            return False
-        self._answer(*item)
-        return True
+    def _patience_s(self) -> float | None:
+        """Return how long to wait for another request before computing; None waits for ever."""
+        engine = self.engine
+        if engine is None or not engine.busy:
+            return None
+        if engine.gathering:
+            return GATHER_S
+        return LINGER_S if engine.undecided else 0.0
 
     def _advance(self) -> None:
         assert self.engine
         try:
             self.engine.step()
-        except Exception as fault:  # noqa: BLE001  boundary: a failed batch fails its conversations, not the process
+        except Exception as fault:  # noqa: BLE001  boundary: fails its conversations, not the process
             failed, self.waiting = self.waiting, {}
             for trace_id, reply in failed.items():
                 self.engine.close(trace_id)
-                reply({"error": f"sampling failed: {fault}", "kind": type(fault).__name__})
+                reply(_error(fault))
 
     def _answer(self, request: dict[str, Any], reply: Reply) -> None:
         try:
             result = self._dispatch(request, reply)
         except Exception as fault:  # noqa: BLE001  boundary: reported to the caller, who decides
-            where = traceback.extract_tb(fault.__traceback__)[-1]
-            reply({"error": f"{fault} ({Path(where.filename).name}:{where.lineno})", "kind": type(fault).__name__})
+            reply(_error(fault))
             return
         if result is not None:
             reply({"ok": result})
@@ -97,99 +138,76 @@ class Worker:
     def _dispatch(self, request: dict[str, Any], reply: Reply) -> Any:
         op = request["op"]
         if op == "start":
-            options = request["options"]
-            self.engine = Engine(Path(request["folder"]), **options)
-            return {"end_id": self.engine.renderer.end_id}
+            self.engine = Engine(Path(request["folder"]), **request["options"])
+            return {}
         if self.engine is None:
             raise RuntimeError("no model was started")
         if op == "turn":
-            self._turn(self.engine, request, reply)
-            return None
-        return getattr(self, f"_op_{op}")(self.engine, request) or {}
+            return self._turn(self.engine, request, reply)
+        if op == "close":
+            return self._close(self.engine, request["trace_id"])
+        return OPERATIONS[op](self.engine, request) or {}
 
     def _turn(self, engine: Engine, request: dict[str, Any], reply: Reply) -> None:
+        """Start a turn; the reply follows when it is finished."""
         trace_id = request["trace_id"]
 
         def done(turn: Turn) -> None:
             self.waiting.pop(trace_id, None)
             reply({"ok": asdict(turn)})
 
+        before = self.waiting.get(trace_id)
         self.waiting[trace_id] = reply
         try:
-            engine.turn(trace_id, bool(request["tools_allowed"]), done)
+            engine.turn(trace_id, done, tools_allowed=bool(request["tools_allowed"]))
         except Exception:
             self.waiting.pop(trace_id, None)
+            if before:
+                self.waiting[trace_id] = before
             raise
 
-    def _op_open(self, engine: Engine, r: dict[str, Any]) -> None:
-        engine.open(r["trace_id"], read_messages(r["messages"]), read_tools(r["tools"]), r["options"])
-
-    def _op_append(self, engine: Engine, r: dict[str, Any]) -> None:
-        engine.append(r["trace_id"], read_messages(r["messages"]))
-
-    def _op_close(self, engine: Engine, r: dict[str, Any]) -> None:
-        waiting = self.waiting.pop(r["trace_id"], None)
-        engine.close(r["trace_id"])
+    def _close(self, engine: Engine, trace_id: str) -> dict[str, Any]:
+        waiting = self.waiting.pop(trace_id, None)
+        engine.close(trace_id)
         if waiting:
             waiting({"error": "the conversation was closed", "kind": "Closed"})
+        return {}
 
-    def _op_start_training(self, engine: Engine, r: dict[str, Any]) -> None:
-        engine.start_training(TrainerSettings(**r["settings"]))
 
-    def _op_train(self, engine: Engine, r: dict[str, Any]) -> dict[str, float]:
-        rows = [
-            engine.transcript(
-                read_messages(row["messages"]), read_turns(row["turns"]), read_tools(row["tools"]),
-                advantage=row["advantage"], temperature=row["temperature"],
-            )
-            for row in r["rows"]
-        ]
-        return engine.train(rows, r["algorithm"], r["learning_rate"])
-
-    def _op_snapshot(self, engine: Engine, r: dict[str, Any]) -> None:
-        engine.snapshot(r["name"], Path(r["folder"]) if r["folder"] else None)
-
-    def _op_load(self, engine: Engine, r: dict[str, Any]) -> None:
-        engine.load(r["name"], Path(r["folder"]))
-
-    def _op_forget(self, engine: Engine, r: dict[str, Any]) -> None:
-        engine.forget(r["name"])
-
-    def _op_save_state(self, engine: Engine, r: dict[str, Any]) -> None:
-        engine.save_state(Path(r["path"]), r["extra"])
-
-    def _op_load_state(self, engine: Engine, r: dict[str, Any]) -> dict[str, Any]:
-        return engine.load_state(Path(r["path"]))
-
-    def _op_reset_optimizer(self, engine: Engine, r: dict[str, Any]) -> None:
-        del r
-        engine.reset_optimizer()
-
-    def _op_stats(self, engine: Engine, r: dict[str, Any]) -> dict[str, float]:
-        del r
-        return engine.stats()
+def _error(fault: Exception) -> dict[str, Any]:
+    """Return an error reply; mistakes that the user can mend keep their three parts."""
+    if isinstance(fault, ConfigError):
+        parts = {"what": fault.what, "where": fault.where, "fix": fault.fix}
+        return {"error": str(fault), "kind": "ConfigError", "config": parts}
+    place = traceback.extract_tb(fault.__traceback__)[-1]
+    words = f"{fault} ({Path(place.filename).name}:{place.lineno})"
+    return {"error": words, "kind": type(fault).__name__}
 
 
 async def serve(path: Path) -> None:
-    """Serve one client on the socket `path` until it disconnects."""
+    """Serve one client on the socket `path` until it disconnects or does not come."""
     worker = Worker()
     worker.thread.start()
-    ended = asyncio.Event()
+    came, ended = asyncio.Event(), asyncio.Event()
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
+        came.set()
 
         def reply_to(number: int) -> Reply:
             def send(body: dict[str, Any]) -> None:
-                loop.call_soon_threadsafe(writer.write, wire.pack({"id": number, **body}))
+                with suppress(RuntimeError):  # the loop is closed: nobody waits for this reply
+                    loop.call_soon_threadsafe(writer.write, wire.pack({"id": number, **body}))
 
             return send
 
-        while (request := await wire.read(reader)) is not None:
-            worker.inbox.put((request, reply_to(request["id"])))
-        worker.inbox.put(None)
-        ended.set()
+        try:
+            while (request := await wire.read(reader)) is not None:
+                worker.inbox.put((request, reply_to(request["id"])))
+        finally:
+            worker.inbox.put(None)
+            ended.set()
 
-    server = await asyncio.start_unix_server(client, path=str(path))
-    async with server:
+    async with await asyncio.start_unix_server(client, path=str(path)):
+        await asyncio.wait_for(came.wait(), CLIENT_WAIT_S)
         await ended.wait()

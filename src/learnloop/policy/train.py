@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from learnloop.policy.fused import token_logprob
 from learnloop.policy.network import final_norm, finish_layer, project
 from learnloop.policy.pack import Pack
 from learnloop.policy.weights import Weights
@@ -38,25 +39,31 @@ class Layout:
 
 def lay_out(pack: Pack, device: str) -> Layout:
     """Lay a pack out as tensors."""
-    p, width = pack.shared, max(len(r.ids) for r in pack.rows) - pack.shared
-    ids, positions, pad = list(pack.rows[0].ids[:p]), list(range(p)), list[int]()
-    predict, targets, old, advantage, heat = list[int](), list[int](), list[float](), list[float](), list[float]()
+    shared, width = pack.shared, max(len(r.ids) for r in pack.rows) - pack.shared
+    ids, positions, pad = list(pack.rows[0].ids[:shared]), list(range(shared)), list[int]()
+    predict, targets = list[int](), list[int]()
+    values: list[tuple[float, float, float]] = []
     for number, row in enumerate(pack.rows):
-        start = len(ids) - p
-        for i in range(p, len(row.ids)):
-            if row.sampled[i]:
-                predict.append(p + start + i - p - 1)
-                targets.append(row.ids[i])
-                old.append(row.logprobs[i])
-                advantage.append(row.advantage)
-                heat.append(row.temperature)
-        ids += row.ids[p:]
-        positions += range(p, len(row.ids))
-        pad += range(number * width, number * width + len(row.ids) - p)
-    f = lambda x: torch.tensor(x, device=device)  # noqa: E731
+        before = len(ids) - shared  # own tokens of earlier rows
+        chosen = [i for i, s in enumerate(row.sampled) if s]
+        predict += [before + i - 1 for i in chosen]
+        targets += [row.ids[i] for i in chosen]
+        values += [(row.logprobs[i], row.advantage, row.temperature) for i in chosen]
+        ids += row.ids[shared:]
+        positions += range(shared, len(row.ids))
+        pad += range(number * width, number * width + len(row.ids) - shared)
+    old, advantage, temperature = torch.tensor(values, device=device).unbind(-1)
     return Layout(
-        ids=f(ids), positions=f(positions), pad=f(pad), rows=len(pack.rows), width=width, predict=f(predict),
-        targets=f(targets), old=f(old), advantage=f(advantage), temperature=f(heat),
+        ids=torch.tensor(ids, device=device),
+        positions=torch.tensor(positions, device=device),
+        pad=torch.tensor(pad, device=device),
+        rows=len(pack.rows),
+        width=width,
+        predict=torch.tensor(predict, device=device),
+        targets=torch.tensor(targets, device=device),
+        old=old,
+        advantage=advantage,
+        temperature=temperature,
     )
 
 
@@ -69,42 +76,53 @@ def new_logprobs(weights: Weights, layout: Layout, rope: tuple[Tensor, Tensor]) 
     for layer in range(weights.shape.layers):
         q, k, v = project(weights, layer, x, cos, sin)
         x = finish_layer(weights, layer, x, _attend(q, (k, v), layout, mask))
-    logits = (final_norm(weights, x[layout.predict]) @ weights.head.T).float()
-    scaled = logits / torch.where(layout.temperature > 0, layout.temperature, 1.0)[:, None]
-    return scaled.gather(1, layout.targets[:, None])[:, 0] - scaled.logsumexp(-1)
+    heat = torch.where(layout.temperature > 0, layout.temperature, 1.0)
+    hidden = final_norm(weights, x[layout.predict])
+    return token_logprob(hidden, weights.head, layout.targets, heat)
 
 
 def _mask(width: int, shared: int, like: Tensor) -> Tensor:
-    """Return [T, P+T]: own tokens see the whole prefix and their own past; padding sits in the future."""
+    """Return [T, P+T]: own tokens see the whole prefix and their own past; padding is in the future."""
     own = torch.ones(width, width, dtype=torch.bool, device=like.device).tril()
-    return torch.cat((torch.ones(width, shared, dtype=torch.bool, device=like.device), own), dim=1)
+    past = torch.ones(width, shared, dtype=torch.bool, device=like.device)
+    return torch.cat((past, own), dim=1)
 
 
 def _attend(q: Tensor, kv: tuple[Tensor, Tensor], layout: Layout, mask: Tensor) -> Tensor:
+    """Attend within the shared tokens, then from each row over shared and own ones; [N, Q*D]."""
     n, heads, dim = q.shape
-    shared, groups = n - len(layout.pad), heads // kv[0].shape[1]
+    shared = n - len(layout.pad)
     outs: list[Tensor] = []
     if shared:
-        own = [t[:shared].transpose(0, 1)[None] for t in (q, *kv)]
-        outs.append(_sdpa(own, groups, None)[0].transpose(0, 1))
+        own = [t[None, :shared] for t in (q, *kv)]
+        outs.append(_sdpa(own[0], own[1:], _mask(shared, 0, q))[0])
     grid = [_spread(t[shared:], layout) for t in (q, *kv)]
     if shared:
-        prefix = [t[:shared].transpose(0, 1)[None].expand(layout.rows, -1, -1, -1) for t in kv]
-        grid[1:] = [torch.cat((p, g), dim=2) for p, g in zip(prefix, grid[1:], strict=True)]
-    padded = _sdpa(grid, groups, mask).transpose(1, 2).reshape(-1, heads, dim)
-    outs.append(padded[layout.pad])
-    return torch.cat(outs).reshape(n, heads * dim)
+        prefix = [t[None, :shared].expand(layout.rows, -1, -1, -1) for t in kv]
+        grid[1:] = [torch.cat((p, g), dim=1) for p, g in zip(prefix, grid[1:], strict=True)]
+    padded = _sdpa(grid[0], grid[1:], mask).reshape(-1, heads * dim)
+    return torch.cat([*outs, padded[layout.pad]])
 
 
 def _spread(own: Tensor, layout: Layout) -> Tensor:
-    """Place packed tokens [N-P, heads, D] into a padded grid [B, heads, T, D]."""
+    """Place packed tokens [N-P, heads, D] into a padded grid [B, T, heads, D]."""
     empty = own.new_zeros(layout.rows * layout.width, *own.shape[1:])
     grid = empty.index_copy(0, layout.pad, own)
-    return grid.view(layout.rows, layout.width, *own.shape[1:]).transpose(1, 2)
+    return grid.view(layout.rows, layout.width, *own.shape[1:])
 
 
-def _sdpa(qkv: Sequence[Tensor], groups: int, mask: Tensor | None) -> Tensor:
-    q, k, v = qkv
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+def _sdpa(q: Tensor, kv: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """Return [B, T, Q*D] of queries [B, T, Q, D] over keys and values [B, S, K, D] under [T, S].
+
+    The G query heads of one key head become G times as many query rows: no key is copied.
+    """
+    rows, width, heads, dim = q.shape
+    kv_heads = kv[0].shape[2]
+    groups = heads // kv_heads
+    q = q.view(rows, width, kv_heads, groups, dim).permute(0, 2, 3, 1, 4)
+    k, v = (t.transpose(1, 2) for t in kv)
+    out = F.scaled_dot_product_attention(
+        q.reshape(rows, kv_heads, groups * width, dim), k, v, attn_mask=mask.repeat(groups, 1)
+    )
+    out = out.view(rows, kv_heads, groups, width, dim).permute(0, 3, 1, 2, 4)
+    return out.reshape(rows, width, heads * dim)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import math
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
+from learnloop.errors import ConfigError
 from learnloop.policy.adapter import Adapter
 from learnloop.policy.losses import dr_grpo, supervised
 from learnloop.policy.network import rope_table
-from learnloop.policy.pack import pack
+from learnloop.policy.pack import Pack, pack
 from learnloop.policy.train import TokenLoss, lay_out, new_logprobs
 from learnloop.policy.transcript import Transcript
 from learnloop.policy.weights import Weights
@@ -39,77 +42,110 @@ class TrainerSettings:
 
 
 class Trainer:
-    """Holds fp32 master weights (or an adapter), Adam's state, and the compute copy in use."""
+    """Holds fp32 master weights (or an adapter), Adam's state, and the compute copy in use.
+
+    `version` counts updates, `skipped` those that were thrown away for a non-finite gradient.
+    """
 
     def __init__(self, master: Weights, dtype: torch.dtype, settings: TrainerSettings) -> None:
         self.settings, self.master, self.dtype = settings, master, dtype
-        device = str(master["embed"].device)
-        self.rope = rope_table(master.shape, settings.max_context + 1, device)
+        self.device = str(master["embed"].device)
+        self.rope = rope_table(master.shape, settings.max_context + 1, self.device)
         self.adapter: Adapter | None = None
         if settings.method == "lora":
-            self.adapter = Adapter(master, rank=settings.lora_rank, alpha=settings.lora_alpha, seed=settings.seed)
+            self.adapter = Adapter(
+                master, rank=settings.lora_rank, alpha=settings.lora_alpha, seed=settings.seed
+            )
         self.version = 0
         self.skipped = 0
         self.parameters = self.adapter.parameters() if self.adapter else dict(master.tensors)
         self.optimizer = torch.optim.AdamW(
-            list(self.parameters.values()), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+            list(self.parameters.values()),
+            lr=settings.learning_rate,
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+            fused=True,
         )
-        self.current = self._publish(master.cast(dtype, device))
+        self.current = self._publish(master.cast(dtype, self.device))
 
-    def update(self, rows: Sequence[Transcript], algorithm: str, learning_rate: float | None = None) -> dict[str, float]:
+    def update(
+        self, rows: Sequence[Transcript], algorithm: str, learning_rate: float | None = None
+    ) -> dict[str, float]:
         """Make one Adam step on all rows and return its metrics.
 
         The loss is the sum over sampled tokens divided by the number of sampled tokens of the whole
         update, whatever the packs. A non-finite loss or gradient leaves the weights untouched and is
-        counted in `skipped`. Raises ValueError when no row has a sampled token.
+        counted in `skipped`. Metrics are means over sampled tokens unless their name says otherwise.
+
+        Raises:
+            ValueError: no row has a sampled token.
         """
+        began = time.monotonic()
         rows = [r for r in rows if r.trainable]
         if not rows:
             raise ValueError("no row has a trainable token")
-        began = time.monotonic()
+        self._reach(max(len(r.ids) for r in rows))
         count = sum(r.trainable for r in rows)
-        grads, sums = self._gradients(rows, LOSSES[algorithm], count)
-        norm = self._apply(grads, learning_rate or self.settings.learning_rate)
-        packed = sum(p.tokens for p in pack(rows, self.settings.micro_batch_tokens))
-        return {k: v / count for k, v in sums.items()} | {
+        packs = pack(rows, self.settings.micro_batch_tokens)
+        full, sums = self.gradients(packs, LOSSES[algorithm], count)
+        means = {k: v / count for k, v in sums.items()}
+        rate = self.settings.learning_rate if learning_rate is None else learning_rate
+        norm = self._apply(full, rate, usable=math.isfinite(means["loss"]))
+        return means | {
             "grad_norm": norm,
             "tokens_trained": float(count),
-            "tokens_packed": float(packed),
+            "tokens_packed": float(sum(p.tokens for p in packs)),
             "tokens_unpacked": float(sum(len(r.ids) for r in rows)),
             "skipped": float(self.skipped),
             "version": float(self.version),
             "seconds": time.monotonic() - began,
         }
 
-    def _gradients(self, rows: Sequence[Transcript], loss: TokenLoss, count: int) -> tuple[Weights, dict[str, float]]:
-        total = Weights(self.master.shape, {n: torch.zeros_like(t) for n, t in self.master.tensors.items()})
-        sums = dict.fromkeys(("loss", "clip_fraction", "approx_kl", "abs_logprob_gap"), 0.0)
-        s = self.settings
-        leaves = self.current.tensors
-        for t in leaves.values():
-            t.requires_grad_(True)
-        for one in pack(rows, s.micro_batch_tokens):
-            layout = lay_out(one, str(self.rope[0].device))
-            new = new_logprobs(self.current, layout, self.rope)
-            each, clipped = loss(new, layout.old, layout.advantage, clip_low=s.clip_low, clip_high=s.clip_high)
-            (each.sum() / count).backward()
-            for name, leaf in leaves.items():
+    def _reach(self, tokens: int) -> None:
+        """Make sure that positions are known for rows of so many tokens (demonstrations may be long)."""
+        if tokens > len(self.rope[0]):
+            self.rope = rope_table(self.master.shape, tokens, self.device)
+
+    def gradients(
+        self, packs: Sequence[Pack], loss: TokenLoss, count: int
+    ) -> tuple[Weights, dict[str, float]]:
+        """Return fp32 gradients of the loss by the compute copy, and sums over sampled tokens."""
+        shape = self.master.shape
+        total = Weights(shape, {n: torch.zeros_like(t) for n, t in self.master.tensors.items()})
+        shared = {n: t.detach().requires_grad_(True) for n, t in self.current.tensors.items()}
+        leaves = Weights(shape, shared)
+        sums: dict[str, float] = defaultdict(float)
+        for one in packs:
+            for name, value in self._backward(one, leaves, loss, count).items():
+                sums[name] += value
+            for name, leaf in shared.items():
                 if leaf.grad is not None:
-                    total.tensors[name] += leaf.grad.float()
+                    total.tensors[name].add_(leaf.grad)
                     leaf.grad = None
-            gap = (new - layout.old).detach()
-            sums["loss"] += float(each.detach().sum())
-            sums["clip_fraction"] += float(clipped.sum())
-            sums["approx_kl"] += float((gap.exp() - 1 - gap).sum())
-            sums["abs_logprob_gap"] += float(gap.abs().sum())
-        for t in leaves.values():
-            t.requires_grad_(False)
         return total, sums
 
-    def _apply(self, full: Weights, learning_rate: float) -> float:
+    def _backward(
+        self, one: Pack, leaves: Weights, loss: TokenLoss, count: int
+    ) -> dict[str, float]:
+        """Add the gradients of one pack to its leaves; return sums over its sampled tokens."""
+        layout = lay_out(one, self.device)
+        new = new_logprobs(leaves, layout, self.rope)
+        low, high = self.settings.clip_low, self.settings.clip_high
+        each, clipped = loss(new, layout.old, layout.advantage, clip_low=low, clip_high=high)
+        (each.sum() / count).backward()
+        gap = (new - layout.old).detach()
+        return {
+            "loss": float(each.detach().sum()),
+            "clip_fraction": float(clipped.sum()),
+            "approx_kl": float((gap.exp() - 1 - gap).sum()),
+            "abs_logprob_gap": float(gap.abs().sum()),
+        }
+
+    def _apply(self, full: Weights, learning_rate: float, *, usable: bool) -> float:
+        """Clip gradients, take one step, publish the weights; return the norm before clipping."""
         grads = self.adapter.gradients(full) if self.adapter else full.tensors
         norm = float(torch.stack([g.norm() for g in grads.values()]).norm())
-        if not torch.isfinite(torch.tensor(norm)):
+        if not (usable and math.isfinite(norm)):
             self.skipped += 1
             return norm
         scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6))
@@ -135,6 +171,7 @@ class Trainer:
     def save_state(self, path: Path, extra: Mapping[str, Any]) -> None:
         """Write everything that resuming needs into one file that appears whole or not at all."""
         state = {
+            "method": self.settings.method,
             "parameters": self.parameters,
             "optimizer": self.optimizer.state_dict(),
             "version": self.version,
@@ -143,13 +180,25 @@ class Trainer:
         }
         staging = path.with_suffix(".partial")
         torch.save(state, staging)
-        os.replace(staging, path)
+        staging.replace(path)
 
     @torch.no_grad()
     def load_state(self, path: Path) -> dict[str, Any]:
-        """Read a file of `save_state` and return its `extra` part."""
-        state = torch.load(path, map_location=self.rope[0].device, weights_only=True)
-        for name, tensor in state["parameters"].items():
+        """Read a file of `save_state` and return its `extra` part.
+
+        Raises:
+            ConfigError: the state was saved by another method or for another model.
+        """
+        state = torch.load(path, map_location=self.device, weights_only=True)
+        saved: dict[str, Tensor] = state["parameters"]
+        ours = {n: t.shape for n, t in self.parameters.items()}
+        if {n: t.shape for n, t in saved.items()} != ours:
+            raise ConfigError(
+                f"the saved state is of another model or method (`{state['method']}`)",
+                where=str(path),
+                fix="Resume with the settings that the run was started with.",
+            )
+        for name, tensor in saved.items():
             self.parameters[name].copy_(tensor)
         self.optimizer.load_state_dict(state["optimizer"])
         self.version, self.skipped = int(state["version"]), int(state["skipped"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,9 @@ from learnloop.errors import ConfigError
 from learnloop.policy.shape import Shape, read_shape
 
 FUSED = {"qkv": ("q_proj", "k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
+COPIED = {".json", ".jinja", ".txt", ".model"}
+"""Endings of the files that a written model folder takes over from its source."""
+_AGAIN = "Pull or convert the model again."
 
 
 @dataclass(eq=False)
@@ -45,7 +47,8 @@ class Weights:
 
     def cast(self, dtype: torch.dtype, device: str) -> Weights:
         """Return a copy in another precision or on another device."""
-        return Weights(self.shape, {n: t.to(device=device, dtype=dtype, copy=True) for n, t in self.tensors.items()})
+        copies = {n: t.to(device=device, dtype=dtype, copy=True) for n, t in self.tensors.items()}
+        return Weights(self.shape, copies)
 
     def views(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every tensor under its Hugging Face name; fused matrices as row slices."""
@@ -56,16 +59,15 @@ class Weights:
                 yield _TOP[name], tensor
                 continue
             layer, part = name.split(".")
-            matrix, _, bias = part.partition("_bias")
-            end = ".bias" if part.endswith("_bias") else ".weight"
-            del bias
+            matrix = part.removesuffix("_bias")
+            end = "weight" if matrix == part else "bias"
+            home = f"model.layers.{layer}.{_HOME[matrix]}"
             if matrix in FUSED:
-                start = 0
-                for member, n in zip(FUSED[matrix], rows[matrix], strict=True):
-                    yield f"model.layers.{layer}.{_HOME[matrix]}.{member}{end}", tensor[start : start + n]
-                    start += n
+                pieces = tensor.split(rows[matrix])
+                for member, piece in zip(FUSED[matrix], pieces, strict=True):
+                    yield f"{home}.{member}.{end}", piece
             else:
-                yield f"model.layers.{layer}.{_HOME[part]}.weight", tensor
+                yield f"{home}.{end}", tensor
 
 
 _TOP = {"embed": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
@@ -82,23 +84,42 @@ _HOME = {
 
 
 def load_weights(folder: Path, dtype: torch.dtype, device: str = "cpu") -> Weights:
-    """Load a Hugging Face folder; raises ConfigError when a tensor is missing or has another shape."""
+    """Load a Hugging Face folder.
+
+    Raises:
+        ConfigError: the folder is no model of a supported family, or a tensor is missing, has
+            another shape, or belongs to a part that this decoder does not have.
+    """
     shape = read_shape(folder)
+    found = _read_tensors(folder)
+    weights = _empty(shape, found, dtype, device)
+    with torch.no_grad():
+        for name, view in weights.views():
+            tensor = found.pop(name, None)
+            if tensor is None or tensor.shape != view.shape:
+                what = f"tensor `{name}` is missing or has another shape"
+                raise ConfigError(what, where=str(folder), fix=_AGAIN)
+            view.copy_(tensor)
+    extra = sorted(n for n in found if n != "lm_head.weight" and "rotary_emb" not in n)
+    if extra:
+        raise ConfigError(
+            f"tensor `{extra[0]}` belongs to a part that is not supported",
+            where=str(folder),
+            fix="Use a plain model of its family.",
+        )
+    return weights
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ConfigError("no *.safetensors file", where=folder.name, fix="Pull or convert the model again.")
+        raise ConfigError("there is no *.safetensors file", where=str(folder), fix=_AGAIN)
     found: dict[str, Tensor] = {}
     for file in files:
         with safe_open(file, framework="pt") as f:
             for name in f.keys():  # noqa: SIM118 (safe_open is not a mapping)
                 found[name] = f.get_tensor(name)
-    weights = _empty(shape, found, dtype, device)
-    with torch.no_grad():
-        for name, view in weights.views():
-            if name not in found or found[name].shape != view.shape:
-                raise ConfigError(f"tensor `{name}` is missing or has another shape", where=folder.name, fix="Pull or convert the model again.")
-            view.copy_(found[name])
-    return weights
+    return found
 
 
 def _empty(s: Shape, found: dict[str, Tensor], dtype: torch.dtype, device: str) -> Weights:
@@ -119,17 +140,18 @@ def _empty(s: Shape, found: dict[str, Tensor], dtype: torch.dtype, device: str) 
 
 
 def save_weights(weights: Weights, source: Path, target: Path) -> None:
-    """Write a folder that plain transformers loads: bf16 weights, config and tokenizer of `source`.
+    """Write a folder that plain transformers loads, with config and tokenizer of `source`.
 
-    The folder appears whole or not at all.
+    Weights keep their precision. The folder appears whole or not at all.
     """
     staging = target.with_name(target.name + ".partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
-    tensors = {n: t.detach().to("cpu", torch.bfloat16).contiguous() for n, t in weights.views()}
+    tensors = {n: t.detach().to("cpu").clone() for n, t in weights.views()}
     save_file(tensors, staging / "model.safetensors", metadata={"format": "pt"})
     for file in source.iterdir():
-        if file.suffix in {".json", ".jinja", ".txt", ".model"} and "safetensors" not in file.name and file.name != "manifest.json":
+        weights_list = "safetensors" in file.name or file.name == "manifest.json"
+        if file.suffix in COPIED and not weights_list:
             shutil.copy2(file, staging / file.name)
     shutil.rmtree(target, ignore_errors=True)
-    os.replace(staging, target)
+    staging.replace(target)

@@ -143,7 +143,8 @@ def _lines(chart: LineChart, width: float, css: str) -> str:
     frame = Frame(width=width, height=280.0 if css == "wide" else 236.0, top=24.0)
     points = [p for s in chart.series for p in s.points]
     xs = [p.x for p in points] or [0.0, 1.0]
-    top = max([1e-9, *(p.y if p.high is None else p.high for p in points)])
+    # An axis of zeros alone still reaches one.
+    top = max((p.y if p.high is None else p.high for p in points), default=0.0) or 1.0
     # 40 pixels a label keeps step numbers apart at either width.
     x_ticks = whole_ticks(min(xs), max(xs), int(width / 40))
     y_ticks = nice_ticks(0.0, 1.0 if chart.unit == "percent" else top, 5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -60,7 +60,7 @@ class Progress:
     def emit(self, event: Event) -> None:
         """Take one event and show it."""
         self._view.take(event)
-        if self._live is None:
+        if self._live is None and event.kind != "progress":
             self._console.print(Text(line(event)), soft_wrap=True)
         if event.kind == "run_ended":
             self.close()
@@ -82,6 +82,7 @@ class RunView:
         self._title = "learnloop"
         self._stage, self._stage_since = "starting", time.monotonic()
         self._planned = 0
+        self._rollouts = ""
         self._steps: deque[Mapping[str, Any]] = deque(maxlen=KEPT_STEPS)
         self._notes: deque[str] = deque(maxlen=3)
         self._ended = False
@@ -94,6 +95,9 @@ class RunView:
             self._planned = int(data.get("steps", 0))
         elif event.kind == "stage_started":
             self._stage, self._stage_since = str(data.get("stage", "")), time.monotonic()
+            self._rollouts = ""
+        elif event.kind == "progress":
+            self._rollouts = f"{data.get('done', NONE)} of {data.get('planned', NONE)} rollouts"
         elif event.kind == "step":
             self._steps.append(data)
         elif event.kind != "stage_ended":
@@ -117,6 +121,8 @@ class RunView:
         words = "done" if self._ended else self._stage
         head = Text(self._title, style="bold")
         head.append(f" · {words}", style="cyan")
+        if not self._ended and self._rollouts:
+            head.append(f" · {self._rollouts}")
         if not self._ended:
             head.append(f" · {duration(time.monotonic() - self._stage_since)}", style="dim")
         return head
@@ -196,9 +202,10 @@ def _seconds(data: Mapping[str, Any]) -> float | None:
 
 
 def _tokens_per_s(data: Mapping[str, Any]) -> float | None:
-    """Return tokens of every kind for each second of the whole step."""
+    """Return tokens that were computed for each second of the whole step."""
     seconds, tokens = _seconds(data), _counts(data, "tokens")
-    return sum(tokens.values()) / seconds if seconds and tokens else None
+    computed = sum(count for kind, count in tokens.items() if kind != "reused")
+    return computed / seconds if seconds and tokens else None
 
 
 def _left(steps: Sequence[Mapping[str, Any]], planned: int) -> str:
@@ -226,9 +233,55 @@ def _evaluation_line(data: Mapping[str, Any]) -> str:
     spread = ""
     if data.get("low") is not None and data.get("high") is not None:
         spread = f" (95 % {100 * data['low']:.0f} to {100 * data['high']:.0f})"
-    where = f"{data.get('split', 'screen')} after step {data.get('step', 0)}"
+    step = data.get("step", 0)
+    when = f"after step {step}" if step > 0 else "before training" if step == 0 else "untrained"
+    where = f"{data.get('split', 'screen')} {when}"
     accuracy = amount(data.get("accuracy"), "share")
     return f"{where}: {accuracy}{spread}, {data.get('n', NONE)} tasks"
 
 
-_LINES = {"step": _step_line, "evaluation": _evaluation_line}
+def _started_line(data: Mapping[str, Any]) -> str:
+    parts = [str(data.get("project", ""))]
+    parts += [f"{data['steps']} steps"] if data.get("steps") else []
+    parts += [f"seed {data['seed']}"] if "seed" in data else []
+    parts += ["resumed"] if data.get("resumed") else []
+    return ", ".join(part for part in parts if part)
+
+
+def _warmup_line(data: Mapping[str, Any]) -> str:
+    losses = [_number(data.get(key), 2) for key in ("first_loss", "last_loss")]
+    return (
+        f"{data.get('demonstrations', NONE)} demonstrations, loss {' to '.join(losses)}, "
+        f"{duration(data.get('seconds'))}"
+    )
+
+
+def _probe_line(data: Mapping[str, Any]) -> str:
+    return ". ".join(str(data[key]) for key in ("sentence", "advice") if key in data)
+
+
+def _gate_line(data: Mapping[str, Any]) -> str:
+    if "outcome" not in data:
+        return _pairs(data)
+    return f"{str(data['outcome']).replace('_', ' ')}, {data.get('words', '')}"
+
+
+def _ended_line(data: Mapping[str, Any]) -> str:
+    return f"after {duration(data['spent_s'])}" if "spent_s" in data else _pairs(data)
+
+
+_LINES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "run_started": _started_line,
+    "stage_started": lambda data: str(data.get("stage", "")),
+    "warmup": _warmup_line,
+    "probe": _probe_line,
+    "probe_after": _probe_line,
+    "evaluation": _evaluation_line,
+    "step": _step_line,
+    "checkpoint": lambda data: f"{str(data.get('weights', NONE)).rpartition('/')[2]} is chosen",
+    "gate": _gate_line,
+    "seal_opened": lambda data: f"{data.get('tasks', NONE)} tasks of the sealed test",
+    "test": lambda data: f"{data.get('tasks', NONE)} tasks measured",
+    "paused": lambda data: str(data.get("reason", "")),
+    "run_ended": _ended_line,
+}

@@ -35,8 +35,9 @@ def caveats(inputs: ReportInputs, split: SplitReport) -> tuple[str, ...]:
     lines: list[str] = []
     if split.split == "confirm":
         lines.append(
-            "Measured on confirm, the split that also decides about adoption, so the gain may be "
-            f"overstated; the sealed test gives the gain: {OPEN_TEST}."
+            f"Measured on the {split.tasks} confirm tasks that the gate used, which also decide "
+            "about adoption, so the gain may be overstated. The gain comes from the sealed test: "
+            f"{OPEN_TEST}."
         )
     elif inputs.seals:
         runs = len({seal.run_id for seal in inputs.seals})

@@ -228,12 +228,21 @@ def _gain_split(pairs: Sequence[_Pair]) -> tuple[float | None, float | None]:
 def _valid_and_right(
     pairs: Sequence[_Pair], arm: Literal["before", "after"]
 ) -> tuple[float, float] | None:
-    """Return the share of readable answers and the share of those that are right."""
+    """Return the share of readable answers and the share of those that are right.
+
+    Units weigh alike, as in the headline, so that the two parts add up to its difference.
+    """
     if not pairs:
         return None
-    rows = [pair.before if arm == "before" else pair.after for pair in pairs]
-    valid = mean([mean([row.valid for row in task]) for task in rows])
-    right = mean([mean([row.correct for row in task]) for task in rows])
+
+    def share(pick: Callable[[Row], float]) -> float:
+        units = _per_unit(pairs).values()
+        return mean([mean([mean([pick(r) for r in rows(pair)]) for pair in u]) for u in units])
+
+    def rows(pair: _Pair) -> tuple[Row, ...]:
+        return pair.before if arm == "before" else pair.after
+
+    valid, right = share(lambda row: row.valid), share(lambda row: row.correct)
     return valid, right / valid if valid > 0 else 0.0
 
 

@@ -1,0 +1,66 @@
+"""`learnloop probe`: where can the agent learn?"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from learnloop.cli.options import InProject
+from learnloop.cli.working import new_session, watched
+from learnloop.learn import look_for_variance
+from learnloop.probe import ProbeResult
+from learnloop.project import Project
+from learnloop.render.tables import probe_table
+from learnloop.run import UNTRAINED
+from learnloop.session import conduct
+
+
+def probe(
+    folder: Path | None = None,
+    /,
+    *,
+    attempts: int | None = None,
+    tasks: int | None = None,
+    common: InProject | None = None,
+) -> None:
+    """Try some training tasks several times and say what they can teach; nothing is trained.
+
+    Args:
+        folder: the project's folder.
+        attempts: attempts on each task.
+        tasks: most tasks; 0 takes all.
+        common: how to print, and which project.
+    """
+    common = common or InProject()
+    given = {"probe.attempts": attempts, "probe.tasks": tasks}
+    flags = {key: value for key, value in given.items() if value is not None}
+    project = Project.open(common.folder(folder), flags=flags)
+    with new_session(project, "probe") as session, watched(session, common.output) as working:
+        anyio.run(conduct, working, partial(look_for_variance, weights=UNTRAINED, stage="probe"))
+        times = project.config.probe.attempts
+        found = session.history.probe("probe", session.tasks, times)
+    assert found, "the work has just stored it"
+    if common.output.json:
+        common.output.data({"run": session.record.id, **_fields(found)})
+    else:
+        common.output.show(probe_table(found))
+    common.output.next(common.command("train", folder))
+
+
+def _fields(found: ProbeResult) -> dict[str, object]:
+    return {
+        "tasks": len(found.tasks),
+        "attempts": found.attempts,
+        "buckets": dict(found.buckets),
+        "expected_signal": {str(size): share for size, share in found.expected_signal.items()},
+        "rollouts": {
+            "planned": found.planned,
+            "graded": found.graded,
+            "lost": found.planned - found.graded,
+        },
+        "sentence": found.sentence,
+        "limit": found.limit,
+        "advice": {"code": found.advice.code, "words": found.advice.words},
+    }

@@ -1,0 +1,81 @@
+"""`learnloop report`: the report of a run, made again from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+from cyclopts import Parameter
+
+from learnloop.cli.options import InProject
+from learnloop.cli.output import Output, shown_path
+from learnloop.cli.working import watched
+from learnloop.errors import UsageError
+from learnloop.learn import open_test as measure_on_test
+from learnloop.report import Report
+from learnloop.reporting import PAGE, ReportWriter, outcome, tasks_of_run
+from learnloop.session import Session, at_work, project_as_begun, project_store, refuse_changes
+
+
+def report(
+    run: str = "latest",
+    /,
+    *,
+    open_test: bool = False,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
+    common: InProject | None = None,
+) -> None:
+    """Write the report of a training run from what the store holds.
+
+    Args:
+        run: the run: an id, its beginning, `latest` or `latest~1`.
+        open_test: measure on the sealed test first; this is recorded and counted in the report.
+        output: where to write the page; JSON and Markdown go beside it.
+        common: how to print, and which project.
+    """
+    common = common or InProject()
+    if output is not None and output.suffix != ".html":
+        raise UsageError("the report is a page", where=f"-o {output}", fix="Name it FILE.html.")
+    project, record = project_as_begun(common.folder(None), run, {})
+    page = (output or project.run_folder(record.id) / PAGE).absolute()
+    tasks = tasks_of_run(project, record)
+    with ExitStack() as stack:
+        # Only opening the test changes anything; a report alone is made beside a running run.
+        store = stack.enter_context(project_store(project) if open_test else project.open_store())
+        session = Session(project=project, store=store, record=record, tasks=tasks)
+        if open_test and not session.history.done("test"):
+            _open_test(session, common.output)
+        made = ReportWriter(session, page).write()
+        result = {**outcome(session), "report": str(page)}
+    _print(common.output, made, result)
+    common.output.next(common.command("runs" if made.seals else f"report {record.id} --open-test"))
+
+
+def _open_test(session: Session, output: Output) -> None:
+    """Measure the compared arms on the sealed test."""
+    if not session.history.done("gate"):
+        raise UsageError(
+            f"run {session.record.id} is not finished, and the test stays sealed until it is",
+            fix=f"`learnloop train --resume {session.record.id}` goes on with it.",
+        )
+    refuse_changes(session.project, session.record)
+    with watched(session, output) as working:
+        anyio.run(_measure, working)
+
+
+async def _measure(session: Session) -> None:
+    async with at_work(session) as run:
+        await measure_on_test(run)
+
+
+def _print(output: Output, report: Report, result: Mapping[str, Any]) -> None:
+    if output.json:
+        output.data({"verdict": report.verdict.sentence, **result})
+        return
+    output.text(report.verdict.sentence)
+    for caveat in report.verdict.caveats:
+        output.text(caveat)
+    output.text(f"report: {shown_path(Path(result['report']))}")

@@ -1,0 +1,33 @@
+"""Sessions of the verbs that make runs of their own, shown on the terminal as they go."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import anyio
+
+from learnloop.cli.output import Output
+from learnloop.project import Project
+from learnloop.render.terminal import Progress
+from learnloop.session import Session, begin, checked_tasks, project_store
+
+
+@contextmanager
+def new_session(project: Project, verb: str) -> Generator[Session]:
+    """Check the project and begin a run in it; the project is held until the end."""
+    with project_store(project) as store:
+        tasks = anyio.run(checked_tasks, project)
+        record = begin(project, store, verb, tasks)
+        yield Session(project=project, store=store, record=record, tasks=tasks)
+
+
+@contextmanager
+def watched(session: Session, output: Output) -> Generator[Session]:
+    """Show the session's events on stderr unless remarks are not wanted."""
+    with ExitStack() as stack:
+        if not output.quiet:
+            progress = stack.enter_context(Progress())
+            session = replace(session, sinks=[progress, *session.sinks])
+        yield session

@@ -1,0 +1,292 @@
+"""The loop of one training run, from the untrained agent to the gate.
+
+After the published method (GRPO and its relatives, see `optimizers/rft` and `policy/losses`), with
+held-out evaluation, choice of a checkpoint and a gate around it. What is left out of the papers:
+no reward model, no value network, no KL term (after so few steps the reference is near, and the
+gate judges the result), one update for each batch of rollouts.
+
+Every stage stores what it did before the next begins, and finds it again when a run is resumed:
+rollouts by their place in the store, weights by the training state, the rest as events. A stage
+ends with its event; what is killed before that is done again from the stored rollouts.
+
+Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
+{sentence, advice, weights}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
+checkpoint {weights, arms: candidate ids}; gate {GateResult, weights}; seal_opened {tasks, test_set};
+test {tasks}. Each carries `spent_s` too, see `history.CLOCK`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from learnloop.config import GateConfig
+from learnloop.gate import (
+    ErrorPool,
+    GateResult,
+    GateRules,
+    PairResult,
+    PlannedPair,
+    decide,
+    next_look,
+    plan_pairs,
+    refuse_early,
+)
+from learnloop.history import checkpoint_rows
+from learnloop.optimizers.rft.curriculum import sequence
+from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
+from learnloop.probe import probe
+from learnloop.provenance import task_set_hash
+from learnloop.report import ArmName
+from learnloop.run import CURRENT, UNTRAINED, Run, attempts_on
+from learnloop.splits import find_leaks, in_split
+from learnloop.summary import step_record, summarize
+from learnloop.task import Split, Task
+from learnloop.trace import Trace
+
+
+async def learn(run: Run) -> GateResult:
+    """Run all stages; those that a resumed run has done already are passed over."""
+    tuner = Tuner(run.policy, run.config, run.folder)
+    progress = await tuner.start()
+    await evaluate(run, UNTRAINED, step=-1 if run.has_warmup else 0)
+    progress = await warm_up(run, tuner, progress)
+    await look_for_variance(run, run.base, "probe")
+    await evaluate(run, run.base, step=0)
+    for step, tasks in enumerate(lessons(run), start=1):
+        if step > progress.step:
+            groups = await explore(run, step, tasks)
+            metrics = await tuner.update(groups, run.tasks)
+            progress = await checkpoint(run, tuner, step, groups, metrics)
+        if is_evaluated(run, step):
+            await evaluate(run, run.checkpoint(step), step=step)
+    chosen = choose(run)
+    await look_for_variance(run, chosen, "probe_after")
+    return await judge(run, chosen)
+
+
+def lessons(run: Run) -> list[list[Task]]:
+    """Return the tasks of every step, as the curriculum orders them."""
+    train = run.config.train
+    groups = train.rollouts // train.group_size
+    pool = in_split(run.tasks.values(), "train")
+    order = sequence(pool, run.config.curriculum.weights, groups * train.steps, train.seed)
+    return [order[i * groups : (i + 1) * groups] for i in range(train.steps)]
+
+
+def is_evaluated(run: Run, step: int) -> bool:
+    """Return whether the weights after a step are kept and looked at."""
+    train = run.config.train
+    return step % train.eval_every == 0 or step == train.steps
+
+
+async def warm_up(run: Run, tuner: Tuner, progress: Progress) -> Progress:
+    """Teach the call format from demonstrations, if there are any."""
+    if progress.step >= 0:
+        return progress
+    if run.has_warmup:
+        run.begin_stage("warm-up")
+        began_s = time.monotonic()
+        rows = demo_rows(run.project.demos(), run.config.warmup.limit, run.config.train.seed)
+        metrics = await tuner.warm_up(rows)
+        await run.keep(run.base)
+        seconds = time.monotonic() - began_s
+        run.emit_once("warmup", demonstrations=len(rows), seconds=seconds, **metrics)
+    progress = Progress(step=0)
+    await tuner.save(progress)
+    return progress
+
+
+async def look_for_variance(run: Run, weights: str, stage: str) -> None:
+    """Run some training tasks several times and say what they can teach."""
+    config = run.config.probe
+    if run.history.done(stage) or (stage == "probe_after" and not config.after):
+        return
+    run.begin_stage("variance probe" if stage == "probe" else "variance probe after training")
+    tasks = run.sample("train", config.tasks)
+    attempts = attempts_on(tasks, config.attempts)
+    batch = run.batch(stage, weights, attempts, temperature=config.temperature)
+    [traces] = await run.roll(batch)
+    found = probe(traces, {t.id: t for t in tasks}, attempts=config.attempts)
+    run.emit(stage, sentence=found.sentence, advice=found.advice.words, weights=weights)
+
+
+async def evaluate(run: Run, weights: str, step: int) -> None:
+    """Measure weights on held-out screen tasks; step 0 is before training, -1 before a warm-up."""
+    if run.history.done("evaluation", step):
+        return
+    run.begin_stage(
+        "evaluation of the untrained model" if step < 0 else f"evaluation at step {step}"
+    )
+    tasks = run.sample("screen", run.config.train.eval_tasks)
+    [traces] = await run.roll(run.batch("screen", weights, attempts_on(tasks), step=step))
+    tell_accuracy(run, "screen", step, traces)
+
+
+def tell_accuracy(run: Run, split: Split, step: int, traces: Sequence[Trace]) -> None:
+    """Emit the event of a finished evaluation."""
+    found = summarize(traces, {t.task_id: run.tasks[t.task_id] for t in traces})
+    correct = found.correct
+    run.emit(
+        "evaluation",
+        step=step,
+        split=split,
+        n=found.tasks,
+        accuracy=correct.value if correct else None,
+        low=correct.low if correct else None,
+        high=correct.high if correct else None,
+    )
+
+
+async def explore(run: Run, step: int, tasks: Sequence[Task]) -> list[list[Trace]]:
+    """Roll out every task of a step as a group on the weights that are being trained."""
+    run.begin_stage(f"training, step {step} of {run.config.train.steps}")
+    await run.forget()
+    await run.policy.stats()
+    size = run.config.train.group_size
+    before = run.checkpoint(step - 1)
+    batch = run.batch(
+        "train",
+        before,
+        attempts_on(tasks, size),
+        step=step,
+        temperature=run.config.train.temperature,
+    )
+    [traces] = await run.roll(replace(batch, weights=CURRENT))
+    return [traces[i : i + size] for i in range(0, len(traces), size)]
+
+
+async def checkpoint(
+    run: Run,
+    tuner: Tuner,
+    step: int,
+    groups: Sequence[Sequence[Trace]],
+    metrics: Mapping[str, Any],
+) -> Progress:
+    """Keep what a step made: the weights if they will be looked at, its record, the state."""
+    if is_evaluated(run, step):
+        await run.keep(run.checkpoint(step))
+    stats = await run.policy.stats()
+    record = replace(
+        step_record(step, groups, run.tasks),
+        seconds={"sampling": stats["sampling_s"], "training": metrics["train_s"]},
+        tokens={
+            "prefilled": int(stats["prefilled"]),
+            "reused": int(stats["reused"]),
+            "sampled": int(stats["sampled"]),
+            "trained": int(metrics.get("tokens_packed", 0)),
+        },
+        loss={k: float(v) for k, v in metrics.items() if k != "train_s"}
+        | {"peak_rss_mb": stats["peak_rss_mb"]},
+    )
+    run.emit_once("step", **asdict(record))
+    progress = Progress(step=step)
+    # Last: whatever was killed before this line is done again.
+    await tuner.save(progress)
+    return progress
+
+
+def choose(run: Run) -> str:
+    """Return the best checkpoint on screen, and record which candidates will be compared."""
+    rows = checkpoint_rows(run.history.evaluations(), run.tasks)
+    chosen = run.checkpoint(next((row.step for row in rows if row.chosen), 0))
+    ids = {arm: run.candidate(weights).id for arm, weights in arms_of(run, chosen).items()}
+    run.emit_once("checkpoint", weights=chosen, arms=ids)
+    return run.history.chosen
+
+
+def arms_of(run: Run, chosen: str) -> dict[ArmName, str]:
+    """Return the weights that the report compares; `warm` only where there was a warm-up."""
+    arms: dict[ArmName, str] = {"baseline": UNTRAINED}
+    if run.has_warmup:
+        arms["warm"] = run.base
+    return {**arms, "final": chosen}
+
+
+async def judge(run: Run, chosen: str) -> GateResult:
+    """Let the gate compare the chosen checkpoint with the agent before training, on confirm."""
+    if known := run.history.gate:
+        return known
+    run.begin_stage("gate")
+    tasks = {task.id: task for task in in_split(run.tasks.values(), "confirm")}
+    rules = gate_rules(run.config.gate)
+    verdict = refuse_early(
+        same_content=chosen == run.base, leaks=leaks_of(run), confirm_tasks=len(tasks)
+    )
+    plan = plan_pairs(sorted(tasks), rules.looks[-1], run.config.train.seed)
+    results: list[PairResult] = []
+    while verdict is None:
+        pairs = plan[len(results) : next_look(len(results), rules)]
+        results += await compare_pairs(run, chosen, pairs)
+        verdict = decide(results, rules)
+    used = dict.fromkeys(result.task_id for result in results)
+    shown = [tasks[name] for name in used] or run.sample("confirm", run.config.train.report_tasks)
+    await measure(run, chosen, "confirm", shown)
+    run.emit("gate", weights=chosen, **asdict(verdict))
+    return verdict
+
+
+def gate_rules(config: GateConfig) -> GateRules:
+    """Return the gate's rules: one share of the error pool for the one candidate of this run."""
+    pool = ErrorPool(alpha=config.alpha, max_candidates=config.max_candidates)
+    return GateRules(alpha=pool.share, looks=config.looks)
+
+
+def leaks_of(run: Run) -> list[str]:
+    """Return what links confirm to tasks that training or the choice of a checkpoint has seen."""
+    leaks = find_leaks(list(run.tasks.values()))
+    return [x.words for x in leaks if "confirm" in x.splits and {"train", "screen"} & {*x.splits}]
+
+
+async def compare_pairs(run: Run, chosen: str, pairs: Sequence[PlannedPair]) -> list[PairResult]:
+    """Run both arms of the gate on its next pairs, with equal seeds."""
+    attempts = [(run.tasks[pair.task_id], pair.attempt) for pair in pairs]
+    old, new = await run.roll(*(run.batch("confirm", w, attempts) for w in (run.base, chosen)))
+    return [
+        PairResult(
+            task_id=task.id, group=task.group, incumbent=_solved(before), candidate=_solved(after)
+        )
+        for (task, _), before, after in zip(attempts, old, new, strict=True)
+    ]
+
+
+def _solved(trace: Trace) -> float | None:
+    """Return 1 for a fully correct rollout and 0 for another; None when it was lost."""
+    return float(trace.score.correct >= 1 - 1e-9) if trace.score else None
+
+
+async def measure(run: Run, chosen: str, split: Split, tasks: Sequence[Task]) -> None:
+    """Roll out every compared arm on held-out tasks; rollouts of the gate are not made again."""
+    arms = dict.fromkeys(arms_of(run, chosen).values())
+    await run.roll(*(run.batch(split, weights, attempts_on(tasks)) for weights in arms))
+
+
+async def open_test(run: Run) -> None:
+    """Measure the compared arms on the sealed test; that it was opened is recorded first."""
+    history = run.history
+    if history.done("test"):
+        return
+    run.begin_stage("sealed test")
+    tasks = run.sample("test", run.config.train.report_tasks)
+    break_seal(run, tasks)
+    await measure(run, history.chosen, "test", tasks)
+    run.emit("test", tasks=len(tasks))
+
+
+def break_seal(run: Run, tasks: Sequence[Task]) -> None:
+    """Record that this run looks at the sealed test."""
+    test_set = task_set_hash(run.tasks.values(), "test")
+    run.emit_once("seal_opened", tasks=len(tasks), test_set=test_set)
+
+
+async def measure_one(run: Run, *, weights: str, split: Split, attempts: int) -> list[Trace]:
+    """Measure one candidate on one split, as `learnloop eval` does."""
+    run.begin_stage(f"evaluation on {split}")
+    tasks = run.sample(split, run.config.train.report_tasks)
+    if split == "test":
+        break_seal(run, tasks)
+    [traces] = await run.roll(run.batch(split, weights, attempts_on(tasks, attempts)))
+    tell_accuracy(run, split, 0, traces)
+    return traces

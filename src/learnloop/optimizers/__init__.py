@@ -1,0 +1,1 @@
+"""Optimisers: each reads graded traces and proposes a better agent."""

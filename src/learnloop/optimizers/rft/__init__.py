@@ -1,0 +1,1 @@
+"""Reinforcement fine-tuning: new weights from graded rollouts."""

@@ -1,0 +1,32 @@
+"""Advantages: how much better a rollout was than the others of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Literal
+
+LEAST_SPREAD = 1e-6
+"""Groups whose rewards differ by less teach nothing and are left out."""
+DEVIATION_FLOOR = 1e-3
+"""Keeps the quotient bounded when all rewards but one agree."""
+
+
+def teaches(rewards: Sequence[float]) -> bool:
+    """Return whether a group can be learned from: two rollouts at least, with different rewards."""
+    return len(rewards) >= 2 and max(rewards) - min(rewards) > LEAST_SPREAD
+
+
+def advantages(rewards: Sequence[float], method: Literal["mean", "mean_std"]) -> list[float]:
+    """Return one advantage a rollout of a group.
+
+    `mean` is r - mean(r) (Dr. GRPO, arXiv 2503.20783); `mean_std` divides by the group's standard
+    deviation plus a floor (GRPO, arXiv 2402.03300). A group that teaches nothing gives zeros.
+    """
+    if not teaches(rewards):
+        return [0.0] * len(rewards)
+    mean = fmean(rewards)
+    if method == "mean":
+        return [r - mean for r in rewards]
+    deviation = fmean([(r - mean) ** 2 for r in rewards]) ** 0.5
+    return [(r - mean) / (deviation + DEVIATION_FLOOR) for r in rewards]

@@ -1,0 +1,135 @@
+"""The rft optimiser: warm-up and steps on the policy process, resumable after each of them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from learnloop.codec import Demo
+from learnloop.config import Config
+from learnloop.models.policy import PolicyProcess, TrainRow
+from learnloop.optimizers.rft.advantage import advantages, teaches
+from learnloop.task import Task
+from learnloop.trace import Trace, Turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where training stands: `step` updates are done (0 after the warm-up, -1 before it)."""
+
+    step: int
+    seconds: float = 0.0
+
+
+class Tuner:
+    """Turns groups of traces into updates of the current weights."""
+
+    def __init__(self, policy: PolicyProcess, config: Config, folder: Path) -> None:
+        self._policy, self._config, self._folder = policy, config, folder
+
+    @property
+    def _state(self) -> Path:
+        return self._folder / "state.pt"
+
+    async def start(self) -> Progress:
+        """Prepare training, from the last saved state where there is one."""
+        rft, model = self._config.train.rft, self._config.model
+        await self._policy.start_training(
+            {
+                "method": rft.method,
+                "learning_rate": rft.learning_rate,
+                "lora_rank": rft.lora_rank,
+                "lora_alpha": rft.lora_alpha,
+                "clip_low": rft.clip_low,
+                "clip_high": rft.clip_high,
+                "max_grad_norm": rft.max_grad_norm,
+                "micro_batch_tokens": rft.micro_batch_tokens,
+                "max_context": model.max_context,
+                "seed": self._config.train.seed,
+            }
+        )
+        if not self._state.exists():
+            return Progress(step=-1)
+        saved = await self._policy.load_state(self._state)
+        return Progress(step=int(saved["step"]), seconds=float(saved["seconds"]))
+
+    async def save(self, progress: Progress) -> None:
+        """Write the training state, whole or not at all."""
+        await self._policy.save_state(
+            self._state, {"step": progress.step, "seconds": progress.seconds}
+        )
+
+    async def warm_up(self, rows: Sequence[TrainRow]) -> Mapping[str, float]:
+        """Learn from demonstrations; returns loss at the first and the last update."""
+        warmup = self._config.warmup
+        order = list(rows)
+        rng = random.Random(self._config.train.seed)
+        losses: list[float] = []
+        for _ in range(warmup.epochs):
+            rng.shuffle(order)
+            for start in range(0, len(order), warmup.batch_size):
+                metrics = await self._policy.train(
+                    order[start : start + warmup.batch_size],
+                    algorithm="supervised",
+                    learning_rate=warmup.learning_rate,
+                )
+                losses.append(metrics["loss"])
+        await self._policy.reset_optimizer()
+        return (
+            {"updates": len(losses), "first_loss": losses[0], "last_loss": losses[-1]}
+            if losses
+            else {}
+        )
+
+    async def update(
+        self, groups: Sequence[Sequence[Trace]], tasks: Mapping[str, Task]
+    ) -> dict[str, Any]:
+        """Make one update from the groups that teach; returns its metrics.
+
+        Rollouts lost to faults are left out, and with them groups that have fewer than two graded
+        ones. When no group teaches, the weights stay as they are.
+        """
+        train = self._config.train
+        began = time.monotonic()
+        rows: list[TrainRow] = []
+        kept = 0
+        for group in groups:
+            graded = [
+                t for t in group if t.score is not None and any(turn.token_ids for turn in t.turns)
+            ]
+            rewards = [t.score.value for t in graded if t.score]
+            if not teaches(rewards):
+                continue
+            kept += 1
+            for trace, advantage in zip(
+                graded, advantages(rewards, train.rft.advantage), strict=True
+            ):
+                tools = tasks[trace.task_id].tools
+                rows.append(TrainRow.of(trace, tools, advantage, train.temperature))
+        metrics: dict[str, Any] = {"groups_kept": kept, "groups_dropped": len(groups) - kept}
+        if rows:
+            metrics |= await self._policy.train(
+                rows, algorithm=train.rft.algorithm, learning_rate=train.rft.learning_rate
+            )
+        metrics["train_s"] = time.monotonic() - began
+        return metrics
+
+
+def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
+    """Return at most `limit` demonstrations as rows of weight 1, drawn by seed."""
+    order = list(demos)
+    random.Random(seed).shuffle(order)
+    return [
+        TrainRow(
+            messages=d.messages,
+            turns=tuple(Turn(text=m.content) for m in d.messages if m.role == "assistant"),
+            tools=d.tools,
+            advantage=1.0,
+            temperature=1.0,
+        )
+        for d in order[:limit]
+    ]

@@ -1,0 +1,355 @@
+"""A run at work: project, parts and policy process, and rollouts that survive a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+
+from learnloop.candidate import Candidate
+from learnloop.config import Config
+from learnloop.errors import EndpointError, StoppedEarly
+from learnloop.event import Event
+from learnloop.history import CLOCK, History
+from learnloop.model import Sampling
+from learnloop.models.policy import PolicyProcess
+from learnloop.project import Parts, Project
+from learnloop.rollout import Planned, Setup, roll_out
+from learnloop.runner import run_many
+from learnloop.sink import Sink
+from learnloop.splits import in_split, sample_tasks
+from learnloop.store import Store
+from learnloop.task import Split, Task
+from learnloop.trace import Trace
+
+UNTRAINED = ""
+"""The weights as the model was pulled; the policy process always keeps them."""
+CURRENT = "current"
+"""The weights that are being trained."""
+MOST_LOST = 0.5
+"""A stage that loses more than this share of its rollouts to faults stops the run."""
+
+Attempts = Sequence[tuple[Task, int]]
+"""What is to be tried: tasks, each with the number of the attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Rollouts that belong together: what is tried, on which weights, and where it is filed.
+
+    `stage`, `step` and candidate name the place in the store, so two batches of one candidate on
+    the same tasks (an A/A comparison) need stages of their own.
+    """
+
+    stage: str
+    step: int
+    weights: str
+    candidate: Candidate
+    temperature: float
+    plan: tuple[Planned, ...]
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """Return where its rollouts are filed."""
+        return self.stage, self.step, self.candidate.id
+
+
+_Key = tuple[str, int]
+_Found = dict[_Key, Trace]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One rollout to make, and the batch it belongs to."""
+
+    batch: Batch
+    planned: Planned
+    found: _Found
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One run and everything it works with.
+
+    Attributes:
+        id: the run's id in the store.
+        project: its project; `agent` is the candidate before training, as it was at the start.
+        store: where everything is kept.
+        tasks: every task of the dataset by id.
+        parts: running tools and grader.
+        policy: the running policy process; `loaded` are the named weights that it holds.
+        sinks: who listens to events.
+        has_warmup: whether there are demonstrations to warm up on.
+        spent_before_s: seconds that the run took before it was resumed.
+        made: rollouts made so far, resumptions included; for the budget.
+    """
+
+    id: str
+    project: Project
+    store: Store
+    agent: Candidate
+    tasks: Mapping[str, Task]
+    parts: Parts
+    policy: PolicyProcess
+    sinks: Sequence[Sink] = ()
+    has_warmup: bool = False
+    began_s: float = field(default_factory=time.monotonic)
+    spent_before_s: float = 0.0
+    made: int = 0
+    loaded: set[str] = field(default_factory=set[str])
+
+    @property
+    def config(self) -> Config:
+        """Return the project's configuration."""
+        return self.project.config
+
+    @property
+    def history(self) -> History:
+        """Return what this run has stored."""
+        return History(store=self.store, run_id=self.id)
+
+    @property
+    def folder(self) -> Path:
+        """Return where this run's checkpoints and report go."""
+        return self.project.run_folder(self.id)
+
+    @property
+    def spent_s(self) -> float:
+        """Return the seconds this run has taken, over all its resumptions."""
+        return self.spent_before_s + time.monotonic() - self.began_s
+
+    # --- weights -------------------------------------------------------------------------------
+
+    @property
+    def base(self) -> str:
+        """Return the weights that training starts from: warmed up, or untrained without warm-up."""
+        return f"{self.id}/warm" if self.has_warmup else UNTRAINED
+
+    def checkpoint(self, step: int) -> str:
+        """Return the name of the weights after a training step; step 0 is where training starts."""
+        return f"{self.id}/step-{step}" if step else self.base
+
+    def candidate(self, weights: str) -> Candidate:
+        """Return the agent on some weights."""
+        return replace(self.agent, weights=weights)
+
+    def weights_folder(self, weights: str) -> Path:
+        """Return the model folder of named weights, `RUN/NAME`."""
+        return self.project.run_folder(weights)
+
+    async def keep(self, weights: str) -> None:
+        """Write the current weights into a model folder and keep them in memory by name."""
+        await self.policy.snapshot(weights, self.weights_folder(weights))
+        self.loaded.add(weights)
+
+    async def load(self, weights: Iterable[str]) -> None:
+        """Have the policy process hold some named weights; those it holds are not read again."""
+        for name in set(weights) - self.loaded - {UNTRAINED, CURRENT}:
+            await self.policy.load(name, self.weights_folder(name))
+            self.loaded.add(name)
+
+    async def forget(self) -> None:
+        """Free the memory of all named weights; they are read again when they are needed."""
+        while self.loaded:
+            await self.policy.forget(self.loaded.pop())
+
+    # --- events --------------------------------------------------------------------------------
+
+    def emit(self, kind: str, **data: object) -> None:
+        """Store an event and tell everybody who listens."""
+        event = Event(kind=kind, run_id=self.id, data={**data, CLOCK: round(self.spent_s, 3)})
+        self.store.append_event(event)
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        for sink in self.sinks:
+            sink.emit(event)
+
+    def emit_once(self, kind: str, **data: object) -> None:
+        """Emit an event unless this kind (and step) is stored already, as after a resume."""
+        step = data.get("step")
+        if not self.history.done(kind, step if isinstance(step, int) else None):
+            self.emit(kind, **data)
+
+    def begin_stage(self, words: str) -> None:
+        """Tell that a stage begins."""
+        self.emit("stage_started", stage=words)
+
+    # --- rollouts ------------------------------------------------------------------------------
+
+    def sample(self, split: Split, most: int) -> list[Task]:
+        """Return at most so many tasks of a split, drawn by the run's seed; 0 takes all."""
+        return sample_tasks(in_split(self.tasks.values(), split), most, seed=self.config.train.seed)
+
+    def seed(self, *parts: object) -> int:
+        """Return a seed that depends on the run's seed and the given parts only."""
+        text = ":".join(str(p) for p in (self.config.train.seed, *parts))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+    def batch(
+        self,
+        stage: str,
+        weights: str,
+        attempts: Attempts,
+        *,
+        step: int = 0,
+        temperature: float | None = None,
+    ) -> Batch:
+        """Plan rollouts; seeds depend on stage, step, task and attempt, and not on the weights.
+
+        So both arms of a comparison share their luck, which sharpens paired tests. Without a
+        temperature, that of evaluations is taken.
+        """
+        candidate, config = self.candidate(weights), self.config
+        return Batch(
+            stage=stage,
+            step=step,
+            weights=weights,
+            candidate=candidate,
+            temperature=config.model.temperature if temperature is None else temperature,
+            plan=tuple(
+                Planned(
+                    task=task,
+                    candidate_id=candidate.id,
+                    attempt=attempt,
+                    seed=self.seed(stage, step, task.id, attempt),
+                )
+                for task, attempt in attempts
+            ),
+        )
+
+    async def roll(self, *batches: Batch) -> list[list[Trace]]:
+        """Make the rollouts of some batches at once; return each batch's traces as planned.
+
+        What the store holds is not made again, so an interrupted run goes on where it was. Arms
+        of a comparison are interleaved, so that they meet the same conditions.
+
+        Raises:
+            EndpointError: more than half of the rollouts were lost to faults, or the policy died.
+            StoppedEarly: the run's budget is spent.
+            ValueError: two batches would be filed in one place.
+        """
+        if len({batch.place for batch in batches}) < len(batches):
+            raise ValueError("two batches of one candidate need stages of their own")
+        found = [self._stored(batch) for batch in batches]
+        jobs = [job for job in _interleaved(batches, found) if _key(job.planned) not in job.found]
+        if jobs:
+            await self._make_all(jobs)
+        return [
+            [known[_key(planned)] for planned in batch.plan]
+            for batch, known in zip(batches, found, strict=True)
+        ]
+
+    def _stored(self, batch: Batch) -> _Found:
+        """Return the rollouts of a batch that need not be made again; lost ones are tried anew."""
+        return {
+            (trace.task_id, trace.attempt): trace
+            for trace in self.history.traces(batch.stage, batch.step)
+            if trace.candidate_id == batch.candidate.id and trace.outcome != "infra_fault"
+        }
+
+    async def _make_all(self, jobs: Sequence[_Job]) -> None:
+        """Make rollouts, as many as the budget allows, and put each where its batch finds it."""
+        allowed = jobs[: self._rollouts_left(len(jobs))]
+        await self.load(job.batch.weights for job in allowed)
+        done = 0
+
+        def count(_: Trace) -> None:
+            nonlocal done
+            done += 1
+            data = {"done": min(done, len(jobs)), "planned": len(jobs)}
+            self._tell(Event(kind="progress", run_id=self.id, data=data))
+
+        limit = self.config.train.max_concurrency
+        made = await run_many(allowed, self._make, max_concurrency=limit, on_trace=count)
+        self.made += done
+        for job, trace in zip(allowed, made, strict=True):
+            job.found[_key(job.planned)] = trace
+        self._refuse_heavy_loss(made)
+        if len(allowed) < len(jobs):
+            raise self._spent("rollouts", self.config.budget.rollouts)
+
+    async def _make(self, job: _Job, retry: int) -> Trace:
+        """Make one rollout and file it."""
+        minutes = self.config.budget.minutes
+        if minutes and self.spent_s / 60 >= minutes:
+            raise self._spent("minutes", minutes)
+        batch = job.batch
+        setup = Setup(
+            label=f"{self.id}/{batch.stage}/{batch.step}",
+            model=self.policy.model(batch.weights),
+            tools=self.parts.tools,
+            grader=self.parts.grader,
+            limits=self.config.agent,
+            sampling=Sampling(
+                temperature=batch.temperature, max_tokens=self.config.model.max_tokens
+            ),
+        )
+        trace = await roll_out(job.planned, setup, retry)
+        if trace.failure and trace.failure.kind == "died":
+            # The rollout did nothing wrong and is not counted: it is made when the run goes on.
+            raise policy_failed(self.id, trace.failure.message)
+        self.store.save_trace(self.id, batch.stage, batch.step, trace)
+        return trace
+
+    def _refuse_heavy_loss(self, made: Sequence[Trace]) -> None:
+        lost = [trace.failure for trace in made if trace.failure]
+        if len(lost) > MOST_LOST * len(made):
+            last = lost[-1]
+            what = f"{len(lost)} of {len(made)} rollouts were lost to faults, the last to {last.kind}: "
+            raise _stopped_by(self.id, f"the {last.boundary}", what + last.message)
+
+    def _rollouts_left(self, wanted: int) -> int:
+        """Return how many of the wanted rollouts the budget of the whole run allows."""
+        limit = self.config.budget.rollouts
+        return min(wanted, max(0, limit - self.made)) if limit else wanted
+
+    def _spent(self, unit: str, limit: float) -> StoppedEarly:
+        return StoppedEarly(
+            f"the budget of {limit:g} {unit} is spent",
+            where=f"budget.{unit}",
+            fix=f"Raise it, then {_go_on(self.id)}.",
+        )
+
+
+def policy_failed(run_id: str, message: str) -> EndpointError:
+    """Return the error that ends a run when the policy process died or failed."""
+    return _stopped_by(run_id, "the policy process", message.removeprefix("the policy process "))
+
+
+def _stopped_by(run_id: str, where: str, what: str) -> EndpointError:
+    return EndpointError(what, where=where, fix=f"Mend it, then {_go_on(run_id)}.")
+
+
+def _go_on(run_id: str) -> str:
+    return f"`learnloop train --resume {run_id}`"
+
+
+def attempts_on(tasks: Iterable[Task], times: int = 1) -> list[tuple[Task, int]]:
+    """Return so many attempts on each task; a task that comes twice goes on counting."""
+    seen = Counter[str]()
+    out: list[tuple[Task, int]] = []
+    for task in tasks:
+        out += [(task, seen[task.id] + i) for i in range(times)]
+        seen[task.id] += times
+    return out
+
+
+def _key(planned: Planned) -> _Key:
+    return planned.task.id, planned.attempt
+
+
+def _interleaved(batches: Sequence[Batch], found: Sequence[_Found]) -> Iterator[_Job]:
+    """Yield jobs of all batches in turn; which batch goes first in a round alternates."""
+    rounds = zip_longest(*(batch.plan for batch in batches))
+    for number, row in enumerate(rounds):
+        jobs = [
+            _Job(batch=batch, planned=planned, found=known)
+            for batch, planned, known in zip(batches, row, found, strict=True)
+            if planned is not None
+        ]
+        yield from jobs if number % 2 == 0 else reversed(jobs)

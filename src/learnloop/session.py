@@ -1,0 +1,231 @@
+"""A session: one process at work on one run, from the project's lock to the last event.
+
+A run may take several sessions: it is stopped by its budget, by the user or by a fault, and
+resumed. What a session holds (lock, store, services, policy process) is let go however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+from learnloop.check import check
+from learnloop.codec import config_changes, config_json
+from learnloop.errors import ConfigError, EndpointError, ModelError, StoppedEarly, UsageError
+from learnloop.history import History
+from learnloop.models.policy import PolicyProcess
+from learnloop.models.registry import INSTALL_LOCAL
+from learnloop.project import Project
+from learnloop.provenance import (
+    describe,
+    environment_keys,
+    fingerprints,
+    given_settings,
+    repeating_command,
+)
+from learnloop.run import Run, policy_failed
+from learnloop.sink import Sink
+from learnloop.store import RunRecord, RunStatus, Store
+from learnloop.task import Task
+
+_FREE_TO_CHANGE = re.compile(
+    r"budget\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
+    r"|tools\[\d+\]\.(timeout_s|max_concurrency)|services\[\d+\]\.start_timeout_s"
+)
+"""Settings without influence on results: a resumed run may have other ones."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What one process at work on one run holds; `sinks` hear its events."""
+
+    project: Project
+    store: Store
+    record: RunRecord
+    tasks: Mapping[str, Task]
+    sinks: Sequence[Sink] = field(default_factory=tuple[Sink, ...])
+
+    @property
+    def history(self) -> History:
+        """Return what the run has stored."""
+        return History(store=self.store, run_id=self.record.id)
+
+
+@contextmanager
+def project_store(project: Project) -> Generator[Store]:
+    """Hold the project's lock and its store.
+
+    A run that is marked as running while nobody holds the lock was killed: it is marked stopped.
+    """
+    with project.lock(), project.open_store() as store:
+        for run in store.runs():
+            if run.status == "running":
+                store.set_status(run.id, "stopped")
+        yield store
+
+
+async def checked_tasks(project: Project) -> dict[str, Task]:
+    """Make missing data, check the project, and return its tasks by id.
+
+    Raises:
+        UserError: what `learnloop check` calls an error, with its exit code.
+    """
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} not installed", fix=INSTALL_LOCAL)
+    (await check(project)).raise_for_errors()
+    return {task.id: task for task in project.tasks()}
+
+
+def begin(project: Project, store: Store, verb: str, tasks: Mapping[str, Task]) -> RunRecord:
+    """Record a new run: configuration, seed, and where it comes from."""
+    meta: dict[str, object] = dict(describe(project, tasks.values()))
+    meta["command"] = repeating_command(project, verb)
+    meta["settings"] = given_settings(project)
+    return store.create_run(project.config, command=verb, seed=project.config.train.seed, meta=meta)
+
+
+def training_run(store: Store, name: str) -> RunRecord:
+    """Return a training run by id or beginning; `latest` and `latest~1` skip other verbs' runs.
+
+    Raises:
+        UsageError: there is no such run, or it did not train.
+    """
+    if name.partition("~")[0] == "latest":
+        runs = [run for run in store.runs() if run.command == "train"]
+        back = name.partition("~")[2] or "0"
+        if not back.isdecimal() or int(back) >= len(runs):
+            fix = "See `learnloop runs`." if runs else "`learnloop train` makes one."
+            raise UsageError(f"no run {name!r}: there are {len(runs)} training runs", fix=fix)
+        return runs[int(back)]
+    found = store.run(name)
+    if found.command != "train":
+        raise UsageError(f"run {found.id} is of `{found.command}` and trained nothing")
+    return found
+
+
+def project_as_begun(
+    folder: Path | None, name: str, flags: Mapping[str, object]
+) -> tuple[Project, RunRecord]:
+    """Open a project with the flags and variables with which one of its runs began.
+
+    Given anew, they count as they are given now.
+    """
+    project = Project.open(folder, flags=flags)
+    if not project.database.exists():
+        raise UsageError("this project has no runs yet", fix="`learnloop train` makes one.")
+    with project.open_store() as store:
+        record = training_run(store, name)
+    begun: Mapping[str, object] = record.meta.get("settings", {})
+    kept = {k: v for k, v in begun.items() if k not in environment_keys(project)}
+    return Project.open(folder, flags={**kept, **flags}), record
+
+
+def refuse_changes(project: Project, record: RunRecord) -> None:
+    """Refuse to go on with a run whose settings or inputs have changed since.
+
+    Raises:
+        ConfigError: names what changed.
+    """
+    changed = config_changes(record.config_json, config_json(project.config))
+    changed = [key for key in changed if not _FREE_TO_CHANGE.fullmatch(key)]
+    changed = [f"`{key}`" for key in changed]
+    changed += [
+        f"the {name}"
+        for name, words in fingerprints(project).items()
+        if words != record.meta.get(name, words)
+    ]
+    if changed:
+        raise ConfigError(
+            f"changed since run {record.id} began: {', '.join(changed)}",
+            where="--resume",
+            fix="Change it back, or start a new run without --resume.",
+        )
+
+
+async def conduct(session: Session, work: Callable[[Run], Awaitable[T]]) -> T:
+    """Do the work of a run with everything it needs, and record how it ended.
+
+    Raises:
+        EndpointError: the policy process, a tool or the grader failed; the run can be resumed.
+        StoppedEarly: its budget is spent; the run can be resumed.
+    """
+    status: RunStatus = "failed"
+    session.store.set_status(session.record.id, "running")
+    try:
+        async with at_work(session) as run:
+            result = await _recorded(session, run, work)
+        status = "done"
+        return result
+    except (EndpointError, StoppedEarly, asyncio.CancelledError, KeyboardInterrupt):
+        status = "stopped"
+        raise
+    finally:
+        session.store.set_status(session.record.id, status)
+
+
+async def _recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[T]]) -> T:
+    """Do the work between the events that tell how the run began and how it ended."""
+    config = run.config
+    steps = config.train.steps if session.record.command == "train" else 0
+    resumed = session.history.done("run_started")
+    name, seed = config.project.name, config.train.seed
+    run.emit("run_started", project=name, steps=steps, seed=seed, resumed=resumed)
+    try:
+        result = await work(run)
+    except BaseException as error:
+        run.emit("paused", reason=str(error) or "interrupted")
+        raise
+    run.emit("run_ended", status="done")
+    return result
+
+
+@asynccontextmanager
+async def at_work(session: Session) -> AsyncGenerator[Run]:
+    """Start services and policy process, and stop them at the end.
+
+    Raises:
+        EndpointError: the policy process ended or failed; tells what it last wrote.
+    """
+    project, record = session.project, session.record
+    try:
+        async with project.open_parts() as parts, _policy(project) as policy:
+            yield Run(
+                id=record.id,
+                project=project,
+                store=session.store,
+                agent=project.candidate(),
+                tasks=session.tasks,
+                parts=parts,
+                policy=policy,
+                sinks=session.sinks,
+                has_warmup=bool(project.demos()),
+                spent_before_s=session.history.spent_s,
+                made=len(session.store.rows(record.id)),
+            )
+    except ModelError as fault:
+        raise policy_failed(record.id, str(fault)) from fault
+
+
+@asynccontextmanager
+async def _policy(project: Project) -> AsyncGenerator[PolicyProcess]:
+    model = project.config.model
+    policy = await PolicyProcess.start(
+        project.model_folder(),
+        dtype=model.dtype,
+        device=model.device,
+        threads=model.threads,
+        max_context=model.max_context,
+    )
+    try:
+        yield policy
+    finally:
+        await policy.stop()

@@ -1,0 +1,128 @@
+"""The tuner on a real policy process: what it trains, what it leaves out, how it resumes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tests.tiny_model import make_tiny_model
+
+from learnloop.codec.rows import Demo
+from learnloop.config import Config, ModelConfig, RftConfig, TrainConfig, WarmupConfig
+from learnloop.message import Message
+from learnloop.model import Sampling
+from learnloop.models.policy import PolicyModel, PolicyProcess
+from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
+from learnloop.task import Task
+from learnloop.trace import Failure, Score, Trace
+
+CONFIG = Config(
+    model=ModelConfig(max_context=200),
+    train=TrainConfig(temperature=1.0, rft=RftConfig(learning_rate=1e-3)),
+    warmup=WarmupConfig(epochs=4, batch_size=2, learning_rate=5e-3),
+)
+OPENING = (
+    Message(role="system", content="Answer with a number."),
+    Message(role="user", content="What was the revenue of Acme in 2021?"),
+)
+TASK = Task(id="task", split="train", group="g", messages=OPENING, tools=())
+
+
+async def roll_out(model: PolicyModel, number: int) -> Trace:
+    sampling = Sampling(temperature=1.0, max_tokens=6)
+    session = await model.open(f"t{number}", OPENING, (), sampling=sampling, seed=number)
+    turn = await session.turn()
+    await session.close()
+    return Trace(
+        id=f"t{number}",
+        task_id="task",
+        candidate_id="c",
+        attempt=number,
+        seed=number,
+        messages=(*OPENING, Message(role="assistant", content=turn.text)),
+        turns=(turn,),
+    )
+
+
+def scored(traces: Sequence[Trace], values: Sequence[float]) -> list[Trace]:
+    pairs = zip(traces, values, strict=True)
+    return [replace(t, score=Score(value=v, correct=float(v > 0.5))) for t, v in pairs]
+
+
+def lost(trace: Trace) -> Trace:
+    failure = Failure(boundary="tool", kind="timeout", message="no answer")
+    return replace(trace, outcome="infra_fault", failure=failure)
+
+
+async def groups_of(policy: PolicyProcess) -> list[list[Trace]]:
+    model = policy.model("current")
+    traces = [await roll_out(model, i) for i in range(12)]
+    return [
+        scored(traces[:4], [1.0, 0.0, 0.2, 0.0]),
+        scored(traces[4:8], [1.0] * 4),  # alike
+        [*map(lost, traces[8:11]), *scored(traces[11:], [1.0])],  # one is left
+    ]
+
+
+async def life(model: Path, folder: Path) -> tuple[list[dict[str, object]], bytes, bytes]:
+    """Warm up, update twice with a restart in between; return metrics and the weights of both."""
+    seen: list[dict[str, object]] = []
+    answer = Message(role="assistant", content="Answer: 7")
+    demos = [Demo(id=str(i), task_id="", messages=(*OPENING, answer)) for i in range(5)]
+
+    async def start() -> PolicyProcess:
+        return await PolicyProcess.start(
+            model, dtype="fp32", device="cpu", threads=1, max_context=200
+        )
+
+    policy = await start()
+    try:
+        tuner = Tuner(policy, CONFIG, folder)
+        assert (await tuner.start()).step == -1
+        seen.append(dict(await tuner.warm_up(demo_rows(demos, 4, 0))))
+        seen.append(await tuner.update(await groups_of(policy), {"task": TASK}))
+        await tuner.save(Progress(step=1, seconds=2.5))
+        seen.append(await tuner.update((await groups_of(policy))[1:], {"task": TASK}))
+        seen.append(await tuner.update(await groups_of(policy), {"task": TASK}))
+        await policy.snapshot("whole", folder / "whole")
+    finally:
+        await policy.stop()
+    policy = await start()
+    try:
+        tuner = Tuner(policy, CONFIG, folder)
+        assert await tuner.start() == Progress(step=1, seconds=2.5)
+        await tuner.update(await groups_of(policy), {"task": TASK})
+        await policy.snapshot("resumed", folder / "resumed")
+    finally:
+        await policy.stop()
+    files = [folder / n / "model.safetensors" for n in ("whole", "resumed")]
+    return seen, files[0].read_bytes(), files[1].read_bytes()
+
+
+def test_the_tuner_warms_up_trains_what_teaches_and_resumes_to_the_bit(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model")
+    (warm, first, idle, second), whole, resumed = asyncio.run(life(model, tmp_path / "run"))
+    assert warm["updates"] == 8
+    assert float(str(warm["last_loss"])) < float(str(warm["first_loss"])) / 2
+    assert (first["groups_kept"], first["groups_dropped"]) == (1, 2)
+    assert first["version"] == 9
+    assert float(str(first["abs_logprob_gap"])) < 1e-4
+    assert (idle["groups_kept"], idle["groups_dropped"]) == (0, 2)
+    assert "version" not in idle
+    assert second["version"] == 10
+    assert whole == resumed
+
+
+def test_demonstrations_are_drawn_by_seed_up_to_the_limit() -> None:
+    answer = Message(role="assistant", content="7")
+    demos = [
+        Demo(id=str(i), task_id=str(i), messages=(Message(role="user", content=str(i)), answer))
+        for i in range(9)
+    ]
+    drawn = demo_rows(demos, 4, 1)
+    assert drawn == demo_rows(demos, 4, 1) != demo_rows(demos, 4, 2)
+    assert len(drawn) == 4
+    assert all(len(r.turns) == 1 and r.advantage == 1.0 for r in drawn)
+    assert len(demo_rows(demos, 100, 1)) == 9
