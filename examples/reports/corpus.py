@@ -281,9 +281,7 @@ def ask_ratio(rng: random.Random, company: Company) -> Question:
     over, under, year = rng.choice(free)
     top, bottom = company.first[over, year], company.first[under, year]
     return Question(
-        text=phrase(
-            rng, "ratio", item=over, other=under, who=company.name, year=year
-        ),
+        text=phrase(rng, "ratio", item=over, other=under, who=company.name, year=year),
         answer=round(top / bottom, 4),
         reads=((company, over, year), (company, under, year)),
         expression=f"{top} / {bottom}",
@@ -341,9 +339,7 @@ def ask_compare(rng: random.Random, company: Company, other: Company) -> Questio
     item, year = rng.choice(free)
     ours, theirs = company.first[item, year], other.first[item, year]
     return Question(
-        text=phrase(
-            rng, "compare", item=item, who=company.name, other=other.name, year=year
-        ),
+        text=phrase(rng, "compare", item=item, who=company.name, other=other.name, year=year),
         answer=ours - theirs,
         reads=((company, item, year), (other, item, year)),
         expression=f"{ours} - {theirs}",

@@ -24,6 +24,10 @@ class Candidate:
     def id(self) -> str:
         """Return `cand_` and 16 hex digits of the content's hash; the parent does not count."""
         digest = hashlib.sha256()
-        for part in (self.model, self.weights, *(x for kv in sorted(self.files.items()) for x in kv)):
+        for part in (
+            self.model,
+            self.weights,
+            *(x for kv in sorted(self.files.items()) for x in kv),
+        ):
             digest.update(len(part).to_bytes(8, "big") + part.encode())
         return "cand_" + digest.hexdigest()[:16]

@@ -197,7 +197,7 @@ class RftConfig:
     """Upper clip of the probability ratio."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm."""
-    micro_batch_tokens: int = 4096
+    micro_batch_tokens: int = 3072
     """Most packed tokens in one forward and backward pass."""
 
 

@@ -49,13 +49,13 @@ from learnloop.trace import Trace
 
 async def learn(run: Run) -> GateResult:
     """Run all stages; those that a resumed run has done already are passed over."""
-    tuner = Tuner(run.policy, run.config, run.folder)
+    plan, tuner = lessons(run), Tuner(run.policy, run.config, run.folder)
     progress = await tuner.start()
     await evaluate(run, UNTRAINED, step=-1 if run.has_warmup else 0)
     progress = await warm_up(run, tuner, progress)
     await look_for_variance(run, run.base, "probe")
     await evaluate(run, run.base, step=0)
-    for step, tasks in enumerate(lessons(run), start=1):
+    for step, tasks in enumerate(plan, start=1):
         if step > progress.step:
             groups = await explore(run, step, tasks)
             metrics = await tuner.update(groups, run.tasks)

@@ -59,6 +59,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "train.rft.clip_high": (0, 100),
     "train.rft.max_grad_norm": (1e-6, 1e6),
     "train.rft.micro_batch_tokens": (1, _MANY),
+    "train.rft.trained_per_group": (0, 4096),
     "warmup.limit": (1, _MANY),
     "warmup.epochs": (1, 1000),
     "warmup.batch_size": (1, 100_000),

@@ -19,6 +19,7 @@ from transformers import AutoTokenizer
 
 from learnloop.errors import ConfigError
 from learnloop.message import Message, ToolSchema
+from learnloop.policy.memory import trim
 from learnloop.policy.protocols.framing import Renderer
 from learnloop.policy.protocols.lines import describe_tools, parse_calls
 from learnloop.policy.sampler import Lane, Sampler, TurnStop
@@ -227,7 +228,11 @@ class Engine:
             if not self._in_use(sampler):
                 # Besides the memory this drops prefixes that the old weights computed.
                 sampler.release_memory()
-        return trainer.update(rows, algorithm, learning_rate)
+        trim()
+        try:
+            return trainer.update(rows, algorithm, learning_rate)
+        finally:
+            trim()
 
     def transcript(
         self,

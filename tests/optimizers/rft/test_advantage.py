@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.optimizers.rft.advantage import advantages, teaches
+from learnloop.optimizers.rft.advantage import advantages, most_telling, teaches
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,33 @@ def test_advantages_are_centred_ordered_and_bounded(
         zip(rewards, found, strict=True), zip(rewards[1:], found[1:], strict=True), strict=False
     ):
         assert (r1 - r2) * (a1 - a2) >= 0
+
+
+@pytest.mark.parametrize(
+    ("rewards", "most", "costs", "expected"),
+    [
+        ([0.0, 1.0, 0.0, 1.0], 0, [1, 1, 1, 1], [0, 1, 2, 3]),
+        ([0.0, 1.0, 0.0, 1.0], 4, [1, 1, 1, 1], [0, 1, 2, 3]),
+        ([0.0, 0.0, 0.0, 1.0], 2, [9, 3, 5, 7], [1, 3]),
+        ([0.0, 0.5, 0.8, 1.0], 2, [1, 1, 1, 1], [0, 3]),
+        ([1.0, 1.0, 1.0, 0.0], 3, [9, 3, 5, 7], [1, 2, 3]),
+        ([0.2, 0.2, 0.2], 2, [5, 5, 5], [0, 1]),
+    ],
+)
+def test_the_lowest_and_highest_rewards_are_kept_the_cheaper_rollout_first(
+    rewards: list[float], most: int, costs: list[int], expected: list[int]
+) -> None:
+    assert most_telling(rewards, most, costs) == expected
+
+
+@given(
+    rewards=st.lists(st.sampled_from([0.0, 0.8, 1.0]), min_size=2, max_size=16),
+    most=st.integers(min_value=2, max_value=16),
+)
+@settings(derandomize=True, deadline=None)
+def test_a_group_that_teaches_still_teaches_when_thinned_out(
+    rewards: list[float], most: int
+) -> None:
+    kept = most_telling(rewards, most, [1] * len(rewards))
+    assert len(kept) == min(most, len(rewards))
+    assert teaches([rewards[i] for i in kept]) == teaches(rewards)

@@ -12,7 +12,7 @@ from typing import Any
 from learnloop.codec import Demo
 from learnloop.config import Config
 from learnloop.models.policy import PolicyProcess, TrainRow
-from learnloop.optimizers.rft.advantage import advantages, teaches
+from learnloop.optimizers.rft.advantage import advantages, most_telling, teaches
 from learnloop.task import Task
 from learnloop.trace import Trace, Turn
 
@@ -98,15 +98,11 @@ class Tuner:
         rows: list[TrainRow] = []
         kept = 0
         for group in groups:
-            graded = [
-                t for t in group if t.score is not None and any(turn.token_ids for turn in t.turns)
-            ]
-            rewards = [t.score.value for t in graded if t.score]
-            if not teaches(rewards):
-                continue
-            kept += 1
+            chosen = self._telling(group)
+            kept += bool(chosen)
+            rewards = [t.score.value for t in chosen if t.score]
             for trace, advantage in zip(
-                graded, advantages(rewards, train.rft.advantage), strict=True
+                chosen, advantages(rewards, train.rft.advantage), strict=True
             ):
                 tools = tasks[trace.task_id].tools
                 rows.append(TrainRow.of(trace, tools, advantage, train.temperature))
@@ -117,6 +113,18 @@ class Tuner:
             )
         metrics["train_s"] = time.monotonic() - began
         return metrics
+
+    def _telling(self, group: Sequence[Trace]) -> list[Trace]:
+        """Return the rollouts of a group that are trained on; none when the group teaches nothing."""
+        graded = [
+            t for t in group if t.score is not None and any(turn.token_ids for turn in t.turns)
+        ]
+        rewards = [t.score.value for t in graded if t.score]
+        if not teaches(rewards):
+            return []
+        costs = [t.tokens_total for t in graded]
+        most = self._config.train.rft.trained_per_group
+        return [graded[i] for i in most_telling(rewards, most, costs)]
 
 
 def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
