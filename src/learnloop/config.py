@@ -191,6 +191,8 @@ class RftConfig:
     """Loss on sampled tokens (see `policy/losses/`)."""
     advantage: Literal["mean", "mean_std"] = "mean"
     """Whether group rewards are centred only, or divided by their deviation too, as GRPO does."""
+    trained_per_group: int = 0
+    """Most rollouts of a group that are trained on, the most different rewards first; 0: all."""
     clip_low: float = 0.2
     """Lower clip of the probability ratio."""
     clip_high: float = 0.28
