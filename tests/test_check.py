@@ -43,10 +43,10 @@ def test_a_sound_project_has_no_errors_and_an_estimate(root: Path):
     assert report.exit_code == 0
     report.raise_for_errors()
     assert report.estimate is not None
-    # 6 train tasks x 3 attempts; 3 looks at 2 screen tasks + 2 arms x 2 confirm tasks; 10 x 64.
-    assert (report.estimate.probe, report.estimate.evaluation) == (18, 10)
-    assert (report.estimate.training, report.estimate.rollouts) == (640, 668)
-    assert report.estimate.max_calls == 6680
+    # 6 train tasks x 3 attempts x before and after; 3 looks at 2 screen tasks + 80 pairs; 10 x 64.
+    assert (report.estimate.probe, report.estimate.evaluation) == (36, 166)
+    assert (report.estimate.training, report.estimate.rollouts) == (640, 842)
+    assert report.estimate.max_calls == 8420
 
 
 def test_tools_without_any_schema_are_caught(root: Path):

@@ -6,6 +6,7 @@ tool once and grades a right, an empty and a wordy answer. It never samples from
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -129,17 +130,20 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
 
 
 def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
-    """Return how many rollouts `learnloop train` will make with these settings."""
+    """Return how many rollouts `learnloop train` will make with these settings.
+
+    The gate is counted up to its first look: a clear gain ends there, a close call goes on.
+    """
     sizes = Counter(t.split for t in tasks)
     train = config.train
-
-    def most(split: Literal["train", "screen", "confirm", "test"], limit: int) -> int:
-        return min(sizes[split], limit or sizes[split])
-
-    looks = 1 + train.steps // train.eval_every
-    # The report compares two arms on confirm.
-    evaluation = looks * most("screen", train.eval_tasks) + 2 * most("confirm", train.report_tasks)
-    probe = config.probe.attempts * most("train", config.probe.tasks)
+    screened = min(sizes["screen"], train.eval_tasks or sizes["screen"])
+    # Before training, once more before a warm-up, every few steps, and after the last one.
+    looks = 1 + bool(config.warmup.path) + math.ceil(train.steps / train.eval_every)
+    gated = config.gate.looks[0] if sizes["confirm"] else 0
+    arms = 3 if config.warmup.path else 2
+    evaluation = looks * screened + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
+    probed = min(sizes["train"], config.probe.tasks or sizes["train"])
+    probe = config.probe.attempts * probed * (2 if config.probe.after else 1)
     training = train.steps * train.rollouts
     rollouts = probe + evaluation + training
     seconds = rollouts * _SAMPLED_S + training * _TRAINED_S

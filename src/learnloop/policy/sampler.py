@@ -22,7 +22,7 @@ from learnloop.policy.network import rope_table
 from learnloop.policy.weights import Weights
 
 CHUNK_TOKENS = 4096
-WORTH_FEEDING = 0.5
+WORTH_FEEDING = 1.0
 """Lanes that wait to be fed, relative to those in the middle of a turn, from which they are fed."""
 KEPT_PREFIXES = 4
 
