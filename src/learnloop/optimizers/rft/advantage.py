@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
@@ -32,17 +33,19 @@ def advantages(rewards: Sequence[float], method: Literal["mean", "mean_std"]) ->
     return [(r - mean) / (deviation + DEVIATION_FLOOR) for r in rewards]
 
 
-def most_telling(rewards: Sequence[float], most: int, costs: Sequence[int]) -> list[int]:
+def most_telling(rewards: Sequence[float], most: int, seed: str) -> list[int]:
     """Return which rollouts of a group to train on when all of them would take too long.
 
     Takes the `most // 2` lowest rewards and the highest ones: of all subsets of that size whose
     rewards come from both ends, this one has the largest spread (max-variance down-sampling, arXiv
-    2504.13818, with the halves fixed). Among equal rewards the cheaper rollout, by `costs`, goes
-    first. Indices come back in their old order; `most` 0 takes all.
+    2504.13818, with the halves fixed). Ties are drawn by `seed`: choosing the shorter of two failed
+    rollouts would punish short failures only, and teach the agent to wander. Indices come back in
+    their old order; `most` 0 takes all.
     """
-    everyone = range(len(rewards))
+    everyone = list(range(len(rewards)))
     if most <= 0 or len(rewards) <= most:
-        return list(everyone)
-    low = sorted(everyone, key=lambda i: (rewards[i], costs[i], i))[: most // 2]
-    rest = sorted(set(everyone) - set(low), key=lambda i: (-rewards[i], costs[i], i))
-    return sorted(low + rest[: most - len(low)])
+        return everyone
+    random.Random(seed).shuffle(everyone)
+    everyone.sort(key=lambda i: rewards[i])
+    low = most // 2
+    return sorted(everyone[:low] + everyone[len(everyone) - (most - low) :])

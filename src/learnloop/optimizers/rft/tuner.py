@@ -122,9 +122,8 @@ class Tuner:
         rewards = [t.score.value for t in graded if t.score]
         if not teaches(rewards):
             return []
-        costs = [t.tokens_total for t in graded]
         most = self._config.train.rft.trained_per_group
-        return [graded[i] for i in most_telling(rewards, most, costs)]
+        return [graded[i] for i in most_telling(rewards, most, graded[0].id)]
 
 
 def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
