@@ -252,7 +252,7 @@ def raw(arm: str, trace: Trace, task: Task) -> dict[str, Any]:
         "correct": score.correct if score else None,
         "value": score.value if score else None,
         "valid": score.parts.get("valid", 1.0) if score else None,
-        "tools": [[c.call.name, c.round, int(c.is_error)] for c in trace.calls],
+        "tools": [[c.call.name, c.round, int(c.is_error), int(c.ran)] for c in trace.calls],
         "tokens": trace.tokens_total,
         "latency_s": round(trace.latency_s, 4),
     }
@@ -294,8 +294,9 @@ def trace_of(row: Mapping[str, Any]) -> Trace:
             round=number,
             output="",
             is_error=bool(error),
+            ran=all(ran),  # absent in rows of traces that did not tell
         )
-        for i, (name, number, error) in enumerate(row["tools"])
+        for i, (name, number, error, *ran) in enumerate(row["tools"])
     )
     return Trace(
         id=f"{row['arm']}/{row['task']}",

@@ -78,6 +78,10 @@ def run(script: Script, limits: AgentConfig | None = None, tool: EchoTool | None
     return episode
 
 
+def ran(episode: Episode) -> list[bool]:
+    return [c.ran for c in episode.calls]
+
+
 def outputs(episode: Episode) -> list[str]:
     return [c.output for c in episode.calls]
 
@@ -123,6 +127,7 @@ def test_an_unknown_tool_is_answered_with_the_names_there_are() -> None:
     episode = run(play(cat("a", name="dog"), "12"))
     assert outputs(episode) == ["error: no tool 'dog'; tools: cat"]
     assert episode.calls[0].is_error
+    assert ran(episode) == [False]
     assert episode.finish_reason == "answer"
 
 
@@ -147,7 +152,7 @@ def test_malformed_arguments_are_shown_to_the_model_and_never_reach_the_tool(
     episode = run(play(asked, "12"), tool=tool)
     (record,) = episode.calls
     assert words in record.output
-    assert record.is_error
+    assert (record.is_error, record.ran) == (True, False)
     assert len(record.output) <= 300
     assert (tool.ran, episode.finish_reason) == ([], "answer")
 
@@ -160,6 +165,7 @@ def test_text_that_was_meant_as_a_call_is_answered_and_recorded() -> None:
     first, second = episode.calls
     assert (first.call.name, first.call.arguments, first.is_error) == (NO_TOOL, "cat(a", True)
     assert second.output == "<a>"
+    assert ran(episode) == [False, True]
     assert (episode.finish_reason, episode.answered) == ("answer", True)
 
 
@@ -197,6 +203,7 @@ def test_calls_beyond_the_budget_of_a_turn_are_refused_in_words() -> None:
     assert sorted(tool.ran) == ["a", "b"]
     assert outputs(episode) == ["<a>", "<b>", "error: not run: only 2 more may be made"]
     assert episode.calls[2].is_error
+    assert ran(episode) == [True, True, False]
     assert episode.finish_reason == "calls"
 
 
@@ -245,17 +252,19 @@ def test_a_full_context_ends_the_rollout_even_in_the_middle_of_calls() -> None:
     assert (episode.finish_reason, episode.calls) == ("context", [])
 
 
-def test_a_slow_model_ends_with_the_wall_clock() -> None:
-    async def main() -> Episode:
-        episode = Episode(messages=list(QUESTION))
+def test_waiting_for_the_model_is_not_the_agents_fault() -> None:
+    episode = Episode(messages=list(QUESTION))
+
+    async def main() -> None:
         task = Task(id="t", split="train", group="g", messages=QUESTION, tools=())
         box = open_toolbox(task, {}, "trace_1")
         model = ScriptedModel(play("12"), latency_s=30)
         session = await model.open("trace_1", QUESTION, (), sampling=Sampling(), seed=0)
         await run_agent(session, box, AgentConfig(max_wall_s=0.05), episode)
-        return episode
 
-    episode = anyio.run(main)
+    with pytest.raises(ModelError, match=r"no turn within 0\.05 s") as caught:
+        anyio.run(main)
+    assert caught.value.kind == "wall_time"
     assert (episode.finish_reason, episode.answered) == ("wall_time", False)
 
 

@@ -188,3 +188,66 @@ def test_demonstrations_of_held_out_tasks_are_caught(root: Path):
     code, line = error_of(root)
     assert code == 4
     assert "1 demonstrations solve held-out tasks, such as `task-4`" in line
+
+
+ASKED = "How many are 4 and 4?"
+
+
+def test_a_question_that_is_learned_and_decides_is_an_error(root: Path):
+    said = [{"role": "user", "content": f" {ASKED.upper()}"}]
+    write_rows(root, *(a_row(n, **({"messages": said} if n == 3 else {})) for n in range(12)))
+    code, line = error_of(root)
+    assert code == 4
+    assert "the same question text is in screen (task-3) and confirm (task-4)" in line
+    said = [{"role": "user", "content": "How many are 0 and 0?"}]
+    write_rows(root, *(a_row(n, **({"messages": said} if n == 3 else {})) for n in range(12)))
+    assert "the same question text is in train (task-0) and screen (task-3)" in warnings_of(root)
+
+
+@pytest.mark.parametrize("name", ["", '"task_id": "elsewhere-7", '])
+def test_demonstrations_are_known_by_their_question_too(root: Path, name: str):
+    edit(root, "[network]", '[warmup]\npath = "data/demos.jsonl"\n\n[network]')
+    (root / "data" / "demos.jsonl").write_text(
+        f'{{{name}"messages": [{{"role": "user", "content": "{ASKED}"}}, '
+        '{"role": "assistant", "content": "8"}]}\n'
+    )
+    code, line = error_of(root)
+    assert code == 4
+    assert "1 demonstrations solve held-out tasks, such as `task-4`" in line
+
+
+def test_parameters_that_are_no_schema_are_caught_with_the_tools_name(root: Path):
+    bad = {"function": {"name": "cat", "parameters": {"type": "objekt"}}}
+    search = {"type": "function", "function": {"name": "search", "description": "Finds."}}
+    write_rows(root, *(a_row(n, tools=[search, bad]) for n in range(12)))
+    code, line = error_of(root)
+    assert code == 4
+    assert line.startswith("data/tasks.jsonl: `parameters` of tool `cat` are no valid JSON schema")
+    write_rows(root)
+    edit(root, 'description = "Opens."\n[tools.parameters]\ntype = "object"', 'description = "Opens."\n[tools.parameters]\ntype = 5')  # fmt: skip
+    assert error_of(root)[1].startswith("learnloop.toml: `parameters` of tool `cat` are no valid")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"answer": "12 or 13"}, "'12 or 13', not one number"), ({"rel_tol": "0.01"}, "rel_tol is")],
+)
+def test_a_reference_that_cannot_be_read_is_caught_in_whatever_row(
+    root: Path, changes: dict[str, object], words: str
+):
+    write_rows(root, *(a_row(n, **(changes if n == 11 else {})) for n in range(12)))
+    code, line = error_of(root)
+    assert code == 4
+    assert line.startswith("data/tasks.jsonl: task task-11: ")
+    assert words in line
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_tool_that_refuses_our_credentials_is_caught(root: Path, status: int):
+    edit(root, 'if data["name"] not in NAMES', 'if data["name"] == "cat"', file="server.py")
+    edit(
+        root, '(404, {"error": f"unknown tool', f'({status}, {{"error": f"expired', file="server.py"
+    )
+    code, line = error_of(root)
+    assert code == 5
+    assert line.startswith(f"tool `cat`: its server refused our credentials (HTTP {status})")

@@ -29,7 +29,7 @@ from learnloop.codec import (
     trace_to_json,
 )
 from learnloop.codec.tomllines import key_lines
-from learnloop.config import Config, GraderConfig, ToolConfig, WarmupConfig
+from learnloop.config import Config, GraderConfig, ToolConfig, WarmupConfig, public_url
 from learnloop.errors import ConfigError
 from learnloop.message import Message, ToolCall
 from learnloop.trace import CallRecord, Failure, Score, Trace, Turn
@@ -217,6 +217,17 @@ MISTAKES = [
         "learnloop.toml:18: `grader.type` is `numerical`, an unknown kind. Did you mean `numeric`?",
     ),
     ("[train]", "[train]\nrollouts = 8", "learnloop.toml:18: `train.rollouts` is 8, fewer than"),
+    (
+        "[train]",
+        "[train]\nrollouts = 40",
+        "learnloop.toml:18: `train.rollouts` is 40, no multiple of `train.group_size`, which is 16. "
+        "Use 32 or 48",
+    ),
+    (
+        "[train]",
+        '[grader]\ntype = "endpoint"\nurl = "http://x.example"\ncost_weight = 0.1\n[train]',
+        "learnloop.toml:20: `grader.cost_weight` is above 0 with a grader endpoint, whose partial",
+    ),
 ]
 
 
@@ -238,6 +249,29 @@ def test_a_secret_header_is_never_in_an_error_nor_in_what_is_stored(tmp_path: Pa
     config = config_of(tmp_path, GOOD.replace("Bearer ${TOKEN}", "Bearer sk-31415926"))
     assert "31415926" not in config_json(config)
     assert config.tools[0].headers["Authorization"] == "Bearer sk-31415926"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:pw@host:8/a@b?key=k1&k2#k3", "https://***@host:8/a@b?key=***&***"),
+        ("https://pw@host", "https://***@host"),
+        ("{service:tools}/call?key=", "{service:tools}/call?key=***"),
+        ("http://127.0.0.1:{port}/health", "http://127.0.0.1:{port}/health"),
+        ("http://host/a@b", "http://host/a@b"),
+    ],
+)
+def test_secrets_of_an_address_are_masked_and_the_rest_stays(url: str, shown: str):
+    assert public_url(url) == shown
+
+
+def test_secrets_in_addresses_are_not_stored(tmp_path: Path):
+    text = GOOD.replace('"{service:tools}', '"https://me:sk-314@x.example')
+    assert text != GOOD
+    environ = {"LEARNLOOP_GRADER__URL": "https://x.example/?key=sk-314"}
+    config = config_of(tmp_path, text, environ=environ)
+    assert "sk-314" in config.tools[0].server_url
+    assert "sk-314" not in config_json(config)
 
 
 def test_references_to_the_environment_are_stored_as_references(tmp_path: Path):
@@ -457,3 +491,10 @@ def test_demonstrations_end_with_the_assistant_and_are_limited(tmp_path: Path):
     assert [m.role for m in demos[0].messages] == ["system", "user", "assistant"]
     with pytest.raises(ConfigError, match="not `assistant`"):
         load_demos(rows_file(tmp_path, row()), CONFIG)
+
+
+def test_tool_calls_that_are_no_list_are_a_bad_row(tmp_path: Path):
+    row = {"messages": [{"role": "assistant", "content": "", "tool_calls": 5}], "answer": 1}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(ConfigError, match=r"tasks\.jsonl:1: `tool_calls` of a message must be a"):
+        load_tasks(tmp_path / "tasks.jsonl", Config())

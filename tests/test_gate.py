@@ -19,7 +19,6 @@ from learnloop.gate import (
     GateRules,
     PairResult,
     decide,
-    fit_looks,
     minimum_detectable_effect,
     next_look,
     plan_pairs,
@@ -71,7 +70,6 @@ def test_a_plan_runs_every_task_once_before_any_runs_again() -> None:
     assert [p.attempt for p in plan] == [0] * 7 + [1] * 7 + [2] * 3
     assert plan == plan_pairs(list(reversed(ids)), 17, seed=3)
     assert plan != plan_pairs(ids, 17, seed=4)
-    assert {p.candidate_first for p in plan} == {True, False}
 
 
 def test_more_tasks_than_pairs_are_drawn_without_replacement() -> None:
@@ -214,12 +212,6 @@ def test_looks_that_do_not_rise_are_refused(looks: tuple[int, ...]) -> None:
         GateRules(looks=looks)
 
 
-def test_fewer_pairs_shorten_the_list_of_looks() -> None:
-    assert fit_looks(LOOKS, 120) == (80, 120)
-    assert fit_looks(LOOKS, 30) == (30,)
-    assert fit_looks(LOOKS, 400) == LOOKS
-
-
 def test_what_needs_no_pairs_is_decided_early() -> None:
     same = refuse_early(same_content=True, leaks=(), confirm_tasks=40)
     leak = refuse_early(same_content=False, leaks=("a and b are equal",), confirm_tasks=40)
@@ -228,14 +220,8 @@ def test_what_needs_no_pairs_is_decided_early() -> None:
     assert refuse_early(same_content=False, leaks=(), confirm_tasks=40) is None
 
 
-def test_an_adoption_gives_its_share_back_and_a_rejection_does_not() -> None:
-    pool = ErrorPool(alpha=0.05, max_candidates=4)
-    assert pool.share == 0.0125
-    assert pool.after(verdict("WWW+" * 20)) == pool
-    for _ in range(4):
-        pool = pool.after(verdict("WLLL" * 20))
-    assert not pool.is_open
-    assert ErrorPool().after(GateResult(outcome="leak", words="")).used == 0
+def test_the_error_of_a_run_is_shared_by_its_candidates() -> None:
+    assert ErrorPool(alpha=0.05, max_candidates=4).share == 0.0125
 
 
 @pytest.mark.parametrize(("psi", "points"), [(0.1, 5.0), (0.2, 7.2), (0.3, 8.9), (0.5, 11.4)])

@@ -66,6 +66,8 @@ def test_rows_for_the_chart_have_mean_sd_and_best_and_come_by_bucket() -> None:
     found = run([(1, 1, 1), (1, 0, 0), (0, 0, 0)])
     assert [t.bucket for t in found.tasks] == ["never_passed", "mixed", "always_passed"]
     mixed = found.tasks[1]
+    assert mixed.mean is not None
+    assert mixed.sd is not None
     assert (mixed.passed, mixed.graded, mixed.best) == (1, 3, 1.0)
     assert abs(mixed.mean - 1 / 3) < 1e-9
     assert abs(mixed.sd - 0.57735) < 1e-4
@@ -153,3 +155,9 @@ def test_a_probe_of_nothing_has_empty_buckets() -> None:
     found = probe([], {}, attempts=3)
     assert found.buckets == dict.fromkeys(BUCKETS, 0)
     assert found.advice.code == "nothing_to_learn"
+
+
+def test_a_task_without_a_score_has_no_mean_and_stands_last() -> None:
+    found = run([(None, None, None), (None, None, 0), (0, 0, 0)])
+    assert [(t.task_id, t.mean) for t in found.tasks] == [("t002", 0), ("t001", 0), ("t000", None)]
+    assert (found.tasks[-1].sd, found.tasks[-1].best) == (None, None)

@@ -18,6 +18,7 @@ from tests.sample_run import (
 
 from learnloop.message import ToolCall
 from learnloop.report import Report, ReportInputs, Seal, build, report_to_json
+from learnloop.report.build import masked
 from learnloop.report.cases import SHOWN, differences
 from learnloop.summary import points
 from learnloop.trace import CallRecord, Trace, Turn
@@ -228,3 +229,16 @@ def test_the_method_box_names_splits_losses_gate_warm_up_and_seals(
 
 def test_the_same_inputs_give_the_same_report(inputs: ReportInputs, report: Report) -> None:
     assert report_to_json(build(inputs)) == report_to_json(report)
+
+
+def test_secrets_in_addresses_and_folders_of_this_machine_stay_out() -> None:
+    config = {
+        "model": {"ref": "/home/me/models/tiny"},
+        "grader": {"url": "https://me:s3cret@x.example/?key=s3cret"},
+        "services": [{"ready_url": "http://127.0.0.1/?key=s3cret"}],
+        "tools": [{"server_url": "https://s3cret@x.example"}],
+    }
+    found = masked(config)
+    assert "s3cret" not in str(found)
+    assert found["model"] == {"ref": "tiny"}
+    assert found["grader"] == {"url": "https://***@x.example/?key=***"}

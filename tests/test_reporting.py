@@ -28,6 +28,15 @@ def test_a_report_can_be_written_before_anything_has_happened(tmp_path: Path):
     assert json.loads(page.with_suffix(".json").read_text())["finished"] is False
 
 
+def test_a_report_that_cannot_be_written_leaves_no_staging_file(tmp_path: Path):
+    with idle_run(tmp_path / "small") as (session, _):
+        page = tmp_path / "made" / "report.html"
+        page.with_suffix(".json").mkdir(parents=True)
+        with pytest.raises(OSError, match="directory"):
+            ReportWriter(session, page).write()
+    assert [p.name for p in page.parent.iterdir()] == ["report.json"]
+
+
 def test_a_young_report_is_written_again_only_at_the_end(tmp_path: Path):
     page = tmp_path / "report.html"
     with idle_run(tmp_path / "small") as (session, run):

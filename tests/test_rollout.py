@@ -14,7 +14,7 @@ from learnloop.errors import ConfigError, ModelError
 from learnloop.grader import Grader
 from learnloop.graders import grader_of
 from learnloop.graders.numeric import NumericGrader
-from learnloop.message import Message, ToolSchema
+from learnloop.message import Message, ToolCall, ToolSchema
 from learnloop.model import Sampling
 from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
 from learnloop.outbound import Outbound, Retry
@@ -22,7 +22,7 @@ from learnloop.rollout import Planned, Setup, roll_out
 from learnloop.task import Task
 from learnloop.tool import Tool
 from learnloop.tools import http_tools
-from learnloop.trace import Score, Trace, trace_id
+from learnloop.trace import Score, Trace, Turn, trace_id
 
 FAST = Retry(retries=1, first_delay_s=0.001)
 TASK = Task(
@@ -151,6 +151,39 @@ def test_an_agent_that_breaks_the_rules_is_graded_all_the_same() -> None:
     assert (trace.outcome, trace.finish_reason) == ("agent_fault", "calls")
     assert trace.score
     assert trace.score.value == 0.0
+
+
+def wanting(text: str, *calls: ToolCall, malformed: str = "") -> ScriptedModel:
+    """Return a model that asks for tools whether it may or not."""
+    reason = "tool_calls" if calls else "stop"
+    turn = Turn(text=text, tool_calls=calls, malformed=malformed, finish_reason=reason)
+    return ScriptedModel(lambda messages, tools, seed: turn)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        wanting("@cat plant/12", ToolCall(id="c", name="cat", arguments='{"path": "plant/12"}')),
+        wanting("@ 12", malformed="@ 12"),
+    ],
+)
+def test_a_call_in_the_last_turn_is_no_answer_whatever_numbers_it_holds(
+    model: ScriptedModel,
+) -> None:
+    trace = roll(setup_of(model, limits=AgentConfig(max_calls=0)))
+    assert (trace.outcome, trace.finish_reason, trace.calls) == ("agent_fault", "calls", ())
+    assert trace.score == Score(
+        value=0.0, correct=0.0, parts={"valid": 0.0}, explanation="no final answer"
+    )
+
+
+def test_a_model_that_hangs_is_no_score() -> None:
+    model = ScriptedModel(ask_then_answer, latency_s=30)
+    trace = roll(setup_of(model, limits=AgentConfig(max_wall_s=0.05)))
+    assert (trace.outcome, trace.finish_reason, trace.score) == ("infra_fault", "wall_time", None)
+    assert trace.failure
+    assert (trace.failure.boundary, trace.failure.kind) == ("model", "wall_time")
+    assert model.open_sessions == 0
 
 
 def test_a_wrong_answer_is_a_zero_and_no_fault() -> None:

@@ -14,8 +14,9 @@ from tests.idle_run import idle_run
 
 from learnloop.errors import EndpointError, StoppedEarly
 from learnloop.event import Event
+from learnloop.learn import measure
 from learnloop.project import Project
-from learnloop.run import UNTRAINED, Run, attempts_on
+from learnloop.run import UNTRAINED, Run, _interleaved, attempts_on
 from learnloop.session import Session, at_work, begin, checked_tasks, project_store
 
 
@@ -116,6 +117,46 @@ def test_a_stage_that_loses_most_of_its_rollouts_stops_the_run(tmp_path: Path):
             assert [t.outcome for t in traces] != ["infra_fault"] * 2
 
     anyio.run(main)
+
+
+def test_a_row_that_always_faults_neither_stops_a_resumed_run_nor_is_tried_twice_in_one_session(
+    tmp_path: Path,
+):
+    async def main() -> None:
+        async with a_run(tmp_path / "small") as (run, listener):
+            broken = f"{run.id}/nowhere"
+            run.loaded.add(broken)
+            tried = attempts_on(run.sample("confirm", 2))
+            arms = [run.batch("confirm", weights, tried) for weights in (UNTRAINED, broken)]
+
+            def made() -> int:
+                return sum(e.kind == "progress" for e in listener.events)
+
+            _, lost = await run.roll(*arms)
+            assert [t.outcome for t in lost] == ["infra_fault"] * 2
+            assert made() == 2 + 2 * 2
+            # A later stage on the same rollouts takes them as they are.
+            await measure(run, broken, "confirm", [task for task, _ in tried])
+            assert made() == 6
+            # After a resume the stage tries them anew; all that is made is lost, half of the plan.
+            resumed = replace(run, given_up=set())
+            assert [t.outcome for t in (await resumed.roll(*arms))[1]] == ["infra_fault"] * 2
+            assert made() == 10
+
+    anyio.run(main)
+
+
+def test_which_arm_of_a_pair_begins_is_drawn(tmp_path: Path):
+    with idle_run(tmp_path / "small") as (_, run):
+        tried = attempts_on(run.sample("confirm", 2), times=10)
+        arms = [run.batch("confirm", w, tried) for w in (UNTRAINED, f"{run.id}/step-1")]
+        order = list(_interleaved(arms, [{}, {}]))
+    firsts = [job.batch is arms[0] for job in order[::2]]
+    assert all(
+        a.planned.seed == b.planned.seed for a, b in zip(order[::2], order[1::2], strict=True)
+    )
+    assert 3 <= sum(firsts) <= 17
+    assert firsts != [True, False] * 10
 
 
 def test_a_budget_of_rollouts_is_kept_to_the_last_one(tmp_path: Path):

@@ -9,9 +9,11 @@ import pytest
 from tests.idle_run import idle_run
 from tests.tiny_project import edit
 
-from learnloop.arms import Arm, find_arm, find_weights, shared_split
+from learnloop.arms import Arm, differing_settings, find_arm, find_weights, shared_split
 from learnloop.errors import ConfigError, UsageError
 from learnloop.project import Project
+from learnloop.provenance import given_settings, repeating_command
+from learnloop.reporting import tasks_of_run
 from learnloop.session import project_as_begun, project_store, refuse_changes, training_run
 
 
@@ -108,3 +110,45 @@ def test_the_most_telling_shared_split_is_compared(tmp_path: Path):
         one = Arm(name="a", run=session.record, splits={"screen": (), "confirm": (), "test": ()})
     other = replace(one, splits={"screen": (), "confirm": ()})
     assert shared_split([one, other]) == "confirm"
+
+
+def test_texts_of_the_environment_are_named_and_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with idle_run(tmp_path / "small"):
+        pass
+    monkeypatch.setenv("LEARNLOOP_GRADER__URL", "https://x.example/?key=sk-314")
+    monkeypatch.setenv("LEARNLOOP_TRAIN__STEPS", "7")
+    project = Project.open(tmp_path / "small")
+    command = repeating_command(project, "train", ["--candidate", "a b"])
+    assert command == (
+        'LEARNLOOP_GRADER__URL="$LEARNLOOP_GRADER__URL" LEARNLOOP_TRAIN__STEPS=7 '
+        "learnloop train --candidate 'a b'"
+    )
+    assert given_settings(project) == {"train.steps": 7}
+
+
+def test_arms_of_different_graders_are_refused_and_other_settings_named(tmp_path: Path):
+    folder = tmp_path / "small"
+
+    def arm() -> Arm:
+        with idle_run(folder) as (session, _):
+            return Arm(name=session.record.id, run=session.record, splits={})
+
+    arm()  # makes the project
+    edit(folder, 'type = "endpoint"\nurl = "{service:box}/grade"', "abs_tol = 0.0")
+    first = arm()
+    assert differing_settings(first, arm()) == []
+    edit(folder, "abs_tol = 0.0", "abs_tol = 0.0\ncost_weight = 0.1")
+    (folder / "prompts" / "system.md").write_text("Answer shortly.")
+    assert differing_settings(first, arm()) == ["grader.cost_weight", "the system prompt"]
+    edit(folder, "abs_tol = 0.0", "abs_tol = 0.1")
+    with pytest.raises(ConfigError, match="judged by different graders"):
+        differing_settings(first, arm())
+
+
+def test_a_dataset_that_is_gone_is_a_mistake_in_the_data(tmp_path: Path):
+    with idle_run(tmp_path / "small") as (session, _):
+        (tmp_path / "small" / "data" / "tasks.jsonl").unlink()
+        with pytest.raises(ConfigError, match=r"data/tasks\.jsonl: cannot be read"):
+            tasks_of_run(session.project, session.record)

@@ -11,6 +11,7 @@ from learnloop.message import ToolCall, ToolSchema
 from learnloop.summary import (
     Comparison,
     compare,
+    learnable_share,
     sentence,
     step_record,
     summarize,
@@ -103,6 +104,18 @@ def test_lost_rollouts_are_counted_by_kind_and_never_become_zeros_in_the_graded_
     assert found.correct_planned is not None
     assert found.correct_planned.value == 0.5
     assert found.coverage == 0.5
+
+
+def test_calls_that_never_ran_are_counted_apart() -> None:
+    tasks = make_tasks(1)
+    trace = graded("t000", 1, tools=("search", "cat", "cat"))
+    first, second, third = trace.calls
+    refused = replace(trace, calls=(first, replace(second, ran=False), replace(third, ran=False)))
+    found = summarize([refused], tasks)
+    assert found.costs["calls"].mean.value == found.costs["rounds"].mean.value == 1
+    assert (found.calls_per_tool, found.tool_shares) == ({"search": 1.0}, {"search": 1.0})
+    assert found.calls_not_run == 2
+    assert summarize([trace], tasks).calls_not_run == 0
 
 
 def test_an_agent_fault_without_a_score_is_a_graded_failure() -> None:
@@ -341,6 +354,10 @@ def test_a_step_counts_what_was_lost_and_what_can_teach() -> None:
     assert found.reward_mean is not None
     assert found.reward_low < found.reward_mean
     assert near(found.reward_mean, 0.45)
+
+
+def test_rewards_that_differ_by_less_than_an_update_sees_teach_nothing() -> None:
+    assert learnable_share([[0.5, 0.5 + 1e-7], [0.5, 0.5 + 1e-5]]) == 0.5
 
 
 def test_a_task_drawn_twice_in_a_step_keeps_two_groups() -> None:

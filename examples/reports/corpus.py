@@ -388,7 +388,9 @@ def make_tasks(companies: Sequence[Company], seed: int) -> list[tuple[Row, Quest
                 "group": f"pair-{pair:03d}",
                 "kind": kind,
                 "messages": [{"role": "user", "content": question.text}],
-                "answer": question.answer,
+                "answer": int(question.answer)
+                if question.answer == int(question.answer)
+                else question.answer,
                 "documents": list(paths),
             }
             tasks.append((row | dict(question.tolerance), question))

@@ -230,7 +230,12 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=0.0, help="delay of every call")
     parser.add_argument("--data", type=Path, default=DATA, help="folder that corpus.py wrote")
     options = parser.parse_args()
-    if not (options.data / "reports.sqlite").exists():
+    index = options.data / "reports.sqlite"
+    if not index.exists():
+        if others := sorted(path.name for path in options.data.glob("*.jsonl")):
+            # Writing everything anew would replace a world that another seed may have made.
+            remedy = f"run corpus.py --out {options.data} --seed SEED with the seed of the others"
+            parser.exit(1, f"{index.name} is missing beside {', '.join(others)}: {remedy}\n")
         import corpus  # only then: the generator itself imports this module
 
         corpus.write_all(options.data)

@@ -8,7 +8,7 @@ import anyio
 
 from learnloop.boundary import boundary
 from learnloop.config import AgentConfig
-from learnloop.errors import LearnloopError, ToolError
+from learnloop.errors import LearnloopError, ModelError, ToolError
 from learnloop.message import Message, ToolCall
 from learnloop.model import Session
 from learnloop.tools.toolbox import Toolbox
@@ -54,15 +54,15 @@ async def run_agent(
     """Hold the conversation, and leave it with its finish reason in `episode`.
 
     Raises:
-        ModelError, ToolError: a part outside the agent failed. That includes a wall-clock limit
-            that ends during tool calls: waiting is not the agent's fault.
+        ModelError, ToolError: a part outside the agent failed. The wall-clock limit is among them:
+            it can only end while model or tools are waited for, and that is not the agent's fault.
     """
     with anyio.move_on_after(limits.max_wall_s) as clock:
         episode.finish_reason = await _converse(session, toolbox, limits, episode)
     if clock.cancelled_caught:
         episode.finish_reason = "wall_time"
-        if episode.in_tools:
-            raise ToolError(f"no tool result within {limits.max_wall_s:g} s", kind="wall_time")
+        what, fault = ("tool result", ToolError) if episode.in_tools else ("turn", ModelError)
+        raise fault(f"no {what} within {limits.max_wall_s:g} s", kind="wall_time")
 
 
 async def _converse(
@@ -96,8 +96,8 @@ async def _take_turn(session: Session, episode: Episode, *, tools_allowed: bool)
 def _ending(turn: Turn, spent: str, limits: AgentConfig, episode: Episode) -> str:
     """Return why the rollout ends with this turn, or nothing when it goes on.
 
-    A turn without calls is the final answer, unless it was cut off. A last turn that was forced
-    by a spent budget says so even when it answers.
+    A turn without calls is the final answer, unless it was cut off. The last turn after a spent
+    budget says so even when it answers; one that asks for tools nevertheless is no answer.
     """
     wants_tools = bool(turn.tool_calls or turn.malformed)
     episode.answered = not wants_tools and turn.finish_reason not in {"length", "context"}
@@ -124,7 +124,9 @@ async def _run_round(
     records = await _run_together(toolbox, admitted, round_index, episode)
     episode.in_tools = False
     records += [
-        CallRecord(call=c, round=round_index, output=f"error: not run: {why}", is_error=True)
+        CallRecord(
+            call=c, round=round_index, output=f"error: not run: {why}", is_error=True, ran=False
+        )
         for c in refused
     ]
     episode.calls += records
@@ -168,7 +170,9 @@ def _note_malformed(episode: Episode, turn: Turn, round_index: int) -> Message:
     It has no call id to answer, so the model is told by a user message.
     """
     call = ToolCall(id=f"malformed_{round_index}", name=NO_TOOL, arguments=turn.malformed)
-    episode.calls.append(CallRecord(call=call, round=round_index, output=_MALFORMED, is_error=True))
+    episode.calls.append(
+        CallRecord(call=call, round=round_index, output=_MALFORMED, is_error=True, ran=False)
+    )
     episode.calls_spent += 1
     return Message(role="user", content=_MALFORMED)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from learnloop.errors import UsageError
+from learnloop.codec import config_changes
+from learnloop.errors import ConfigError, UsageError
 from learnloop.history import History
 from learnloop.project import Project
 from learnloop.report import ArmName
@@ -14,6 +16,11 @@ from learnloop.session import training_run
 from learnloop.store import RunRecord, Store
 from learnloop.task import SPLITS, Split
 from learnloop.trace import Trace
+
+_TELLING = re.compile(
+    r"model\.(dtype|temperature|max_.+)|agent\.(?!system_prompt).+|grader\.cost_.+|tools\[.+"
+)
+"""Settings by which the same weights may answer, or be paid, differently."""
 
 _NAMES: Mapping[str, ArmName] = {"untrained": "baseline", "warm": "warm", "final": "final"}
 
@@ -61,6 +68,28 @@ def shared_split(arms: Sequence[Arm]) -> Split:
             return split
     have = "; ".join(f"{arm.name}: {', '.join(arm.splits) or 'none'}" for arm in arms)
     raise UsageError(f"no split has rollouts of both ({have})", fix="`learnloop eval` makes some.")
+
+
+def differing_settings(before: Arm, after: Arm) -> list[str]:
+    """Return what beside the weights differs between two arms and may explain their difference.
+
+    Raises:
+        ConfigError: they were judged by different graders: their scores say nothing together.
+    """
+    runs = before.run, after.run
+    graders = [str(run.meta.get("grader", "")) for run in runs]
+    if all(graders) and graders[0] != graders[1]:
+        raise ConfigError(
+            f"judged by different graders: {before.name} by {graders[0]}, "
+            f"{after.name} by {graders[1]}",
+            fix="Measure both anew with one grader: `learnloop eval --candidate RUN`.",
+        )
+    changed = config_changes(runs[0].config_json, runs[1].config_json)
+    inputs = ("system prompt", "model", "tool schemas")
+    return [
+        *(key for key in changed if _TELLING.fullmatch(key)),
+        *(f"the {name}" for name in inputs if runs[0].meta.get(name) != runs[1].meta.get(name)),
+    ]
 
 
 def find_weights(project: Project, name: str) -> str:

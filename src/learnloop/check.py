@@ -6,14 +6,13 @@ tool once and grades a right, an empty and a wordy answer. It never samples from
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Literal
 
-from learnloop.codec import config_schemas
+from learnloop.codec import config_schemas, schema_problem
 from learnloop.config import Config
 from learnloop.errors import (
     BoundaryError,
@@ -22,11 +21,11 @@ from learnloop.errors import (
     GateNotMet,
     UserError,
 )
+from learnloop.estimate import Estimate, estimate_run
 from learnloop.message import ToolCall
-from learnloop.models.registry import EMBEDDED
 from learnloop.outbound import Retry
-from learnloop.project import Parts, Project
-from learnloop.splits import find_leaks
+from learnloop.project import CONFIG_FILE, Parts, Project
+from learnloop.splits import Leak, asked_text, find_leaks, question_text
 from learnloop.task import SPLITS, Task
 from learnloop.tool import Tool, ToolContext
 from learnloop.trace import Trace, Turn
@@ -38,10 +37,7 @@ _UNKNOWN = "learnloop_check_no_such_tool"
 _TRACE = "trace_" + "0" * 32
 _GRADED_TASKS = 3
 _FEW_TASKS = 200
-
-# Seconds for each rollout of the embedded model on two idle cores: sampling one of three turns,
-# and training on it. They only serve the estimate.
-_SAMPLED_S, _TRAINED_S = 0.25, 0.35
+_REFUSALS = (401, 403)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,25 +56,6 @@ class Finding:
     def line(self) -> str:
         """Return the finding as one line: `where: what. fix`."""
         return UserError(self.what, where=self.where, fix=self.fix).line()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """What a training run will do: rollouts by stage, the most tool calls, and rough minutes.
-
-    `minutes` is None for models whose speed is not known beforehand.
-    """
-
-    probe: int
-    evaluation: int
-    training: int
-    max_calls: int
-    minutes: float | None
-
-    @property
-    def rollouts(self) -> int:
-        """Return the rollouts of all stages."""
-        return self.probe + self.evaluation + self.training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,33 +106,6 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
     return CheckReport(findings=tuple(findings), estimate=estimate)
 
 
-def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
-    """Return how many rollouts `learnloop train` will make with these settings.
-
-    The gate is counted up to its first look: a clear gain ends there, a close call goes on.
-    """
-    sizes = Counter(t.split for t in tasks)
-    train = config.train
-    screened = min(sizes["screen"], train.eval_tasks or sizes["screen"])
-    # Before training, once more before a warm-up, every few steps, and after the last one.
-    looks = 1 + bool(config.warmup.path) + math.ceil(train.steps / train.eval_every)
-    gated = config.gate.looks[0] if sizes["confirm"] else 0
-    arms = 3 if config.warmup.path else 2
-    evaluation = looks * screened + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
-    probed = min(sizes["train"], config.probe.tasks or sizes["train"])
-    probe = config.probe.attempts * probed * (2 if config.probe.after else 1)
-    training = train.steps * train.rollouts
-    rollouts = probe + evaluation + training
-    seconds = rollouts * _SAMPLED_S + training * _TRAINED_S
-    return Estimate(
-        probe=probe,
-        evaluation=evaluation,
-        training=training,
-        max_calls=rollouts * config.agent.max_calls,
-        minutes=round(seconds / 60, 1) if config.model.ref in EMBEDDED else None,
-    )
-
-
 def _from_error(error: UserError) -> Finding:
     return Finding(
         level="error",
@@ -189,6 +139,15 @@ def _schemas(config: Config, tasks: Sequence[Task]) -> Iterator[Finding]:
     """
     where = config.data.path
     own = {s.name: s for s in config_schemas(config)}
+    for tool in dict.fromkeys((*own.values(), *(s for t in tasks for s in t.tools))):
+        if problem := schema_problem(tool):
+            yield Finding(
+                level="error",
+                what=f"`parameters` of tool `{tool.name}` are no valid JSON schema: {problem}",
+                where=CONFIG_FILE if tool in own.values() else where,
+                fix="Mend the schema: the model is told of the tool by it.",
+                exit_code=_CONFIG,
+            )
     offered = {s.name: s for task in tasks for s in task.tools}
     for tool in config.tools:
         if tool.name not in offered:
@@ -243,13 +202,23 @@ def _splits(tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def _leaks(tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Tell of groups and questions that stand in two splits, with one example of each kind."""
+    """Tell of groups and questions that stand in two splits, with one example of each kind.
+
+    A question in two splits is only a warning where both are learned from, or both decide.
+    """
     leaks = find_leaks(tasks)
-    for kind in ("group", "question"):
-        found = [leak for leak in leaks if leak.kind == kind]
+    decisive = [leak for leak in leaks if leak.kind == "question" and leak.decides]
+    others = [leak for leak in leaks if leak.kind == "question" and not leak.decides]
+    groups = [leak for leak in leaks if leak.kind == "group"]
+    levels: tuple[tuple[Level, str, list[Leak]], ...] = (
+        ("error", "group", groups),
+        ("error", "question", decisive),
+        ("warning", "question", others),
+    )
+    for level, kind, found in levels:
         if found:
             yield Finding(
-                level="error" if kind == "group" else "warning",
+                level=level,
                 what=f"{len(found)} {kind}s are in more than one split: {found[0].words}",
                 where="splits",
                 fix="Give tasks that belong together one `group` and one `split`.",
@@ -259,9 +228,13 @@ def _leaks(tasks: Sequence[Task]) -> Iterator[Finding]:
 
 def _demos(project: Project, tasks: Sequence[Task]) -> Iterator[Finding]:
     """Look for demonstrations of tasks that are not for training."""
-    split_of = {t.id: t.split for t in tasks}
+    held_out = [t for t in tasks if t.split != "train"]
+    ids = {t.id for t in held_out}
+    asked = {question_text(t): t.id for t in held_out if question_text(t)}
     demos = project.demos()
-    leaked = [d.task_id for d in demos if split_of.get(d.task_id, "train") != "train"]
+    # A demonstration need not say which task it solves: its question tells.
+    found = [d.task_id if d.task_id in ids else asked.get(asked_text(d.messages)) for d in demos]
+    leaked = [task_id for task_id in found if task_id]
     if leaked:
         yield Finding(
             level="error",
@@ -307,6 +280,14 @@ async def _tool(tool: Tool, tasks: Sequence[Task]) -> Finding:
             fix="Start its server, or mend `server_url`; a mistaken call must be a 4xx, not a 5xx.",
             exit_code=_ENDPOINT,
         )
+    if answer.status in _REFUSALS:
+        return Finding(
+            level="error",
+            what=f"its server refused our credentials (HTTP {answer.status}): {answer.text[:120]}",
+            where=where,
+            fix="Look at `headers` of the tool and the variables that they name.",
+            exit_code=_ENDPOINT,
+        )
     # A server that picks tools by name answers a wrong name as it answers a name nobody has.
     same = answer.text.replace(name, "*") == other.text.replace(_UNKNOWN, "*")
     if answer.is_error and ((_UNKNOWN in other.text and same) or _is_no_page(answer.text)):
@@ -332,6 +313,8 @@ def _is_no_page(text: str) -> bool:
 
 async def _grader(parts: Parts, config: Config, tasks: Sequence[Task]) -> list[Finding]:
     """Grade a right, an empty and an evasive answer to a few tasks of different kinds."""
+    if (unusable := await _references(parts, config, tasks)) is not None:
+        return [unusable]
     first_of: dict[str, Task] = {}
     for task in tasks:
         first_of.setdefault(task.kind, task)
@@ -341,6 +324,28 @@ async def _grader(parts: Parts, config: Config, tasks: Sequence[Task]) -> list[F
         if findings[-1].level == "error":
             break
     return findings
+
+
+async def _references(parts: Parts, config: Config, tasks: Sequence[Task]) -> Finding | None:
+    """Have the grader read what every row expects; an endpoint is not asked that often."""
+    if config.grader.type == "endpoint":
+        return None
+    unusable: list[str] = []
+    for task in tasks:
+        try:
+            await parts.grader.grade(task, _trace(task, "Answer: 0"))
+        except BoundaryError as error:
+            unusable.append(str(error).removeprefix("grader: "))
+    if not unusable:
+        return None
+    more = f" ({len(unusable) - 1} more rows)" if unusable[1:] else ""
+    return Finding(
+        level="error",
+        what=unusable[0] + more,
+        where=config.data.path,
+        fix="Mend the rows, or name the right field in `grader.reference`.",
+        exit_code=_CONFIG,
+    )
 
 
 async def _graded(parts: Parts, config: Config, task: Task) -> Finding:

@@ -6,9 +6,22 @@ from it. Defaults are the tested ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+MASK = "***"
+"""What stands in place of a secret in everything that is shown or stored."""
+
+
+def public_url(url: str) -> str:
+    """Return an address as it may be shown: user, password and query values are masked."""
+    head, mark, query = url.partition("?")
+    head = re.sub(r"^(\w+://)?[^/]*@", rf"\g<1>{MASK}@", head)
+    pairs = [part.partition("=") for part in query.split("&")]
+    shown = [f"{name}={MASK}" if equals else name and MASK for name, equals, _ in pairs]
+    return head + mark + "&".join(shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +46,6 @@ class ModelConfig:
     """Where the policy process keeps the weights: `cpu` or `cuda`."""
     threads: int = 0
     """CPU threads of the policy process; 0 takes every core it may use."""
-    protocol: Literal["auto", "lines"] = "auto"
-    """How tool calls are written: `lines` is plain text, one call a line; `auto` chooses for the model."""
     temperature: float = 0.0
     """Sampling temperature of evaluations; 0 is greedy."""
     max_tokens: int = 64
@@ -224,7 +235,7 @@ class TrainConfig:
     eval_tasks: int = 40
     """Most screen tasks in one evaluation; 0 takes all."""
     report_tasks: int = 120
-    """Most tasks of confirm, and of the sealed test, in the report; 0 takes all."""
+    """Most tasks of the sealed test, and of a split in `eval`; 0 takes all; on confirm the gate decides."""
     max_concurrency: int = 128
     """Most rollouts in flight."""
     rft: RftConfig = field(default_factory=RftConfig)

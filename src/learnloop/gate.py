@@ -58,12 +58,11 @@ class GateRules:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPair:
-    """One pair to run: both arms on `task_id`, started together; `attempt` counts passes from 0."""
+    """One pair to run: both arms on `task_id`; `attempt` counts passes from 0."""
 
     index: int
     task_id: str
     attempt: int
-    candidate_first: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,32 +138,17 @@ class ErrorPool:
 
     alpha: float = 0.05
     max_candidates: int = 4
-    used: int = 0
 
     @property
     def share(self) -> float:
         """Return the error share of one test."""
         return self.alpha / self.max_candidates
 
-    @property
-    def is_open(self) -> bool:
-        """Return whether another candidate may be tested."""
-        return self.used < self.max_candidates
-
-    def after(self, result: GateResult) -> ErrorPool:
-        """Return the pool after a test: the share comes back after an adoption only.
-
-        A test that never looked (a leak, the same content) has spent nothing.
-        """
-        free = result.outcome == "adopt" or not result.looks
-        return self if free else replace(self, used=self.used + 1)
-
 
 def plan_pairs(task_ids: Sequence[str], n_pairs: int, seed: int) -> tuple[PlannedPair, ...]:
     """Return pairs in balanced passes: every task once in random order, then all again.
 
-    Balanced passes leave less noise than drawing tasks with replacement; which arm starts first
-    is random, so that a slow drift of the world hits both.
+    Balanced passes leave less noise than drawing tasks with replacement.
     """
     if not task_ids or len(set(task_ids)) != len(task_ids):
         raise ConfigError("the gate needs at least one confirm task, each named once")
@@ -174,14 +158,9 @@ def plan_pairs(task_ids: Sequence[str], n_pairs: int, seed: int) -> tuple[Planne
         rng.shuffle(one_pass)
         order += [(task_id, attempt) for task_id in one_pass]
     return tuple(
-        PlannedPair(index=i, task_id=task_id, attempt=a, candidate_first=rng.random() < 0.5)
+        PlannedPair(index=i, task_id=task_id, attempt=a)
         for i, (task_id, a) in enumerate(order[:n_pairs])
     )
-
-
-def fit_looks(looks: Sequence[int], cap: int) -> tuple[int, ...]:
-    """Return the looks below `cap` and `cap` itself, for when fewer pairs can be had."""
-    return (*(n for n in looks if n < cap), cap)
 
 
 def next_look(done: int, rules: GateRules) -> int:

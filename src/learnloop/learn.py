@@ -258,7 +258,11 @@ def _solved(trace: Trace) -> float | None:
 
 
 async def measure(run: Run, chosen: str, split: Split, tasks: Sequence[Task]) -> None:
-    """Roll out every compared arm on held-out tasks; rollouts of the gate are not made again."""
+    """Roll out every compared arm on held-out tasks.
+
+    Rollouts of the gate are not made again, those it lost neither: after a verdict a second try of
+    one arm alone would move what the report shows away from what the gate saw.
+    """
     arms = dict.fromkeys(arms_of(run, chosen).values())
     await run.roll(*(run.batch(split, weights, attempts_on(tasks)) for weights in arms))
 

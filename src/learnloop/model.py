@@ -22,7 +22,11 @@ class Session(Protocol):
     """One rollout's conversation; the model keeps its state between turns."""
 
     async def turn(self, *, tools_allowed: bool = True) -> Turn:
-        """Sample the next assistant turn. Raises ModelError when the model fails."""
+        """Sample the next assistant turn. Raises ModelError when the model fails.
+
+        Calls are read from the turn even where tools are not allowed: a model that asks for them
+        all the same has not answered. Call ids differ between conversations of other trace ids.
+        """
         ...
 
     async def append(self, messages: Sequence[Message]) -> None:

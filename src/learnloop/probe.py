@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class ProbedTask:
     """One probed task: mean, deviation and best of its graded scores, and its bucket.
 
     `attempts` counts planned attempts, `graded` those with a score, `passed` the fully correct
-    ones; mean, sd and best are 0 when nothing was graded.
+    ones; mean, sd and best are None when nothing was graded: missing is not zero.
     """
 
     task_id: str
@@ -42,9 +43,9 @@ class ProbedTask:
     attempts: int
     graded: int
     passed: int
-    mean: float
-    sd: float
-    best: float
+    mean: float | None
+    sd: float | None
+    best: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +132,7 @@ def probe(
     signals = expected_signals(cells, group_sizes)
     return ProbeResult(
         attempts=attempts,
-        tasks=tuple(sorted(probed, key=lambda t: (BUCKETS.index(t.bucket), t.mean, t.task_id))),
+        tasks=tuple(sorted(probed, key=_place)),
         buckets=buckets,
         signals=signals,
         planned=len(rows),
@@ -163,10 +164,16 @@ def _probed(rows: Sequence[Row], unstable: set[str]) -> ProbedTask:
         attempts=len(rows),
         graded=len(graded),
         passed=sum(row.solved for row in graded),
-        mean=mean(scores) if scores else 0.0,
-        sd=stats.deviation(scores),
-        best=max(scores, default=0.0),
+        mean=mean(scores) if scores else None,
+        sd=stats.deviation(scores) if scores else None,
+        best=max(scores, default=None),
     )
+
+
+def _place(task: ProbedTask) -> tuple[int, float, str]:
+    """Return a key to sort by: bucket, mean and id, tasks without a mean behind the others."""
+    mean_or_last = math.inf if task.mean is None else task.mean
+    return BUCKETS.index(task.bucket), mean_or_last, task.task_id
 
 
 def _bucket(rows: Sequence[Row], graded: Sequence[Row], unstable: set[str]) -> Bucket:

@@ -17,7 +17,7 @@ import anyio
 
 from learnloop.candidate import Candidate
 from learnloop.codec import Demo, config_hash, load_demos, load_tasks, read_config
-from learnloop.config import Config
+from learnloop.config import Config, public_url
 from learnloop.errors import ConfigError, UserError
 from learnloop.grader import Grader
 from learnloop.graders import grader_of
@@ -195,6 +195,17 @@ class Project:
         """Return the project's grader; `addresses` are those of its services."""
         config = self.config.grader
         return grader_of(replace(config, url=service_url(config.url, addresses)), outbound)
+
+    def grader_version(self) -> str:
+        """Return the version of the grader that judges correctness; cost shaping does not count.
+
+        It is told without services and secrets: their ports and values change, the grader does not.
+        """
+        config = replace(self.config.grader, url=public_url(self.config.grader.url))
+        plain = replace(config, cost_weight=0.0, headers={})
+        addresses = {service.name: f"http://{service.name}" for service in self.config.services}
+        plain = replace(plain, url=service_url(plain.url, addresses))
+        return grader_of(plain, Outbound(allow_private=True)).version
 
     @asynccontextmanager
     async def open_parts(self, *, retry: Retry | None = None) -> AsyncGenerator[Parts]:

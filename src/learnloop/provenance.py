@@ -8,11 +8,13 @@ import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from learnloop.codec import canonical_json, config_leaves, schema_to_chat
+from learnloop.config import MASK
+from learnloop.errors import ConfigError
 from learnloop.message import ToolSchema
 from learnloop.models.manifest import file_sha256
 from learnloop.project import Project
@@ -35,22 +37,27 @@ def describe(project: Project, tasks: Iterable[Task]) -> dict[str, str]:
 
 
 def fingerprints(project: Project) -> dict[str, str]:
-    """Return hashes of the files that decide a run's results beside its configuration."""
+    """Return hashes of what decides a run's results beside its configuration."""
     config = project.config
     found = {
         "dataset": dataset_fingerprint(project),
-        "system prompt": _fingerprint(project.root / config.agent.system_prompt),
+        "system prompt": _fingerprint(project, config.agent.system_prompt),
+        "grader": project.grader_version(),
     }
     if config.warmup.path:
-        found["demonstrations"] = _fingerprint(project.root / config.warmup.path)
+        found["demonstrations"] = _fingerprint(project, config.warmup.path)
     weights = [file_sha256(path) for path in sorted(project.model_folder().glob("*.safetensors"))]
     found["model"] = f"{_public_ref(config.model.ref)}, sha256 {_digest(weights)}"
     return found
 
 
 def dataset_fingerprint(project: Project) -> str:
-    """Return the hash of the project's dataset file."""
-    return _fingerprint(project.root / project.config.data.path)
+    """Return the hash of the project's dataset file.
+
+    Raises:
+        ConfigError: it is missing.
+    """
+    return _fingerprint(project, project.config.data.path)
 
 
 def task_set_hash(tasks: Iterable[Task], split: Split) -> str:
@@ -60,10 +67,14 @@ def task_set_hash(tasks: Iterable[Task], split: Split) -> str:
 
 
 def given_settings(project: Project) -> dict[str, object]:
-    """Return the settings that came from flags or the environment and not from the file."""
+    """Return the settings that came from flags or the environment and not from the file.
+
+    Secrets are left out: they have to be given anew.
+    """
     leaves = config_leaves(project.config)
     keys = [key for key, origin in project.origins.items() if _is_given(origin)]
-    return {key: leaves[key] for key in keys if key in leaves and "headers" not in key}
+    kept = (k for k in keys if k in leaves and "headers" not in k and MASK not in str(leaves[k]))
+    return {key: leaves[key] for key in kept}
 
 
 def environment_keys(project: Project) -> set[str]:
@@ -71,18 +82,31 @@ def environment_keys(project: Project) -> set[str]:
     return {k for k, origin in project.origins.items() if origin.startswith(_ENVIRONMENT)}
 
 
-def repeating_command(project: Project, verb: str) -> str:
-    """Return the command line that repeats a run in its project's folder."""
+def repeating_command(project: Project, verb: str, own: Sequence[str] = ()) -> str:
+    """Return the command line that repeats a run in its project's folder.
+
+    Args:
+        project: the project with the settings of the run.
+        verb: what was run.
+        own: words of the verb that are no settings.
+
+    Texts from the environment may be secrets: they stay there, and only their variable is named.
+    """
     words: list[str] = []
     variables: list[str] = []
-    for key, value in given_settings(project).items():
-        origin = project.origins[key]
-        text = value if isinstance(value, str) else json.dumps(value)
+    leaves = config_leaves(project.config)
+    for key, origin in project.origins.items():
+        value = leaves.get(key)
         if origin.startswith(_ENVIRONMENT):
-            variables.append(f"{origin}={shlex.quote(text)}")
-        else:
+            is_plain = isinstance(value, int | float)
+            variables.append(
+                f"{origin}={json.dumps(value)}" if is_plain else f'{origin}="${origin}"'
+            )
+        elif origin.startswith("--"):
+            text = value if isinstance(value, str) else json.dumps(value)
             words.append(f"{origin} {shlex.quote(text)}")
-    return " ".join([*variables, "learnloop", verb, *words])
+    variables = list(dict.fromkeys(variables))  # a table has several keys of one variable
+    return " ".join([*variables, "learnloop", verb, *words, *map(shlex.quote, own)])
 
 
 def words_of(meta: Mapping[str, object]) -> dict[str, str]:
@@ -90,8 +114,17 @@ def words_of(meta: Mapping[str, object]) -> dict[str, str]:
     return {name: value for name, value in meta.items() if isinstance(value, str)}
 
 
-def _fingerprint(path: Path) -> str:
-    return f"sha256 {file_sha256(path)[:_SHOWN]}"
+def _fingerprint(project: Project, name: str) -> str:
+    """Return the hash of a file that a run read.
+
+    Raises:
+        ConfigError: it is not there any more.
+    """
+    try:
+        return f"sha256 {file_sha256(project.root / name)[:_SHOWN]}"
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        raise ConfigError(what, where=name, fix="Put back the file that the run used.") from None
 
 
 def _is_given(origin: str) -> bool:

@@ -111,8 +111,11 @@ def write_report(report: Report, page: Path) -> Path:
 
 def _replace(path: Path, text: str) -> None:
     staging = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    staging.write_text(text, encoding="utf-8")
-    staging.replace(path)
+    try:
+        staging.write_text(text, encoding="utf-8")
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 class ReportWriter:

@@ -86,6 +86,8 @@ class Run:
         has_warmup: whether there are demonstrations to warm up on.
         spent_before_s: seconds that the run took before it was resumed.
         made: rollouts made so far, resumptions included; for the budget.
+        given_up: traces that were lost to faults since the run was begun or resumed; they are not
+            tried anew before it is resumed again.
     """
 
     id: str
@@ -101,6 +103,7 @@ class Run:
     spent_before_s: float = 0.0
     made: int = 0
     loaded: set[str] = field(default_factory=set[str])
+    given_up: set[str] = field(default_factory=set[str])
 
     @property
     def config(self) -> Config:
@@ -225,11 +228,13 @@ class Run:
     async def roll(self, *batches: Batch) -> list[list[Trace]]:
         """Make the rollouts of some batches at once; return each batch's traces as planned.
 
-        What the store holds is not made again, so an interrupted run goes on where it was. Arms
-        of a comparison are interleaved, so that they meet the same conditions.
+        What the store holds is not made again, so an interrupted run goes on where it was; only
+        what was lost to faults before that is tried anew. Arms of a comparison are interleaved, so
+        that they meet the same conditions.
 
         Raises:
-            EndpointError: more than half of the rollouts were lost to faults, or the policy died.
+            EndpointError: more than half of the rollouts, stored ones among them, were lost to
+                faults, or the policy died.
             StoppedEarly: the run's budget is spent.
             ValueError: two batches would be filed in one place.
         """
@@ -237,41 +242,45 @@ class Run:
             raise ValueError("two batches of one candidate need stages of their own")
         found = [self._stored(batch) for batch in batches]
         jobs = [job for job in _interleaved(batches, found) if _key(job.planned) not in job.found]
-        if jobs:
-            await self._make_all(jobs)
-        return [
-            [known[_key(planned)] for planned in batch.plan]
+        allowed = jobs[: self._rollouts_left(len(jobs))]
+        if allowed:
+            await self._make_all(allowed, len(jobs))
+        traces = [
+            [known[key] for key in map(_key, batch.plan) if key in known]
             for batch, known in zip(batches, found, strict=True)
         ]
+        if allowed:
+            self._refuse_heavy_loss([trace for some in traces for trace in some])
+        if len(allowed) < len(jobs):
+            raise self._spent("rollouts", self.config.budget.rollouts)
+        self.given_up |= {trace.id for some in traces for trace in some if trace.failure}
+        return traces
 
     def _stored(self, batch: Batch) -> _Found:
-        """Return the rollouts of a batch that need not be made again; lost ones are tried anew."""
+        """Return the rollouts of a batch that are not made again: those with a score, or given up."""
         return {
             (trace.task_id, trace.attempt): trace
             for trace in self.history.traces(batch.stage, batch.step)
-            if trace.candidate_id == batch.candidate.id and trace.outcome != "infra_fault"
+            if trace.candidate_id == batch.candidate.id
+            and (trace.outcome != "infra_fault" or trace.id in self.given_up)
         }
 
-    async def _make_all(self, jobs: Sequence[_Job]) -> None:
-        """Make rollouts, as many as the budget allows, and put each where its batch finds it."""
-        allowed = jobs[: self._rollouts_left(len(jobs))]
-        await self.load(job.batch.weights for job in allowed)
+    async def _make_all(self, jobs: Sequence[_Job], wanted: int) -> None:
+        """Make rollouts, out of so many wanted, and put each where its batch finds it."""
+        await self.load(job.batch.weights for job in jobs)
         done = 0
 
         def count(_: Trace) -> None:
             nonlocal done
             done += 1
-            data = {"done": min(done, len(jobs)), "planned": len(jobs)}
+            data = {"done": min(done, wanted), "planned": wanted}
             self._tell(Event(kind="progress", run_id=self.id, data=data))
 
         limit = self.config.train.max_concurrency
-        made = await run_many(allowed, self._make, max_concurrency=limit, on_trace=count)
+        made = await run_many(jobs, self._make, max_concurrency=limit, on_trace=count)
         self.made += done
-        for job, trace in zip(allowed, made, strict=True):
+        for job, trace in zip(jobs, made, strict=True):
             job.found[_key(job.planned)] = trace
-        self._refuse_heavy_loss(made)
-        if len(allowed) < len(jobs):
-            raise self._spent("rollouts", self.config.budget.rollouts)
 
     async def _make(self, job: _Job, retry: int) -> Trace:
         """Make one rollout and file it."""
@@ -296,11 +305,11 @@ class Run:
         self.store.save_trace(self.id, batch.stage, batch.step, trace)
         return trace
 
-    def _refuse_heavy_loss(self, made: Sequence[Trace]) -> None:
-        lost = [trace.failure for trace in made if trace.failure]
-        if len(lost) > MOST_LOST * len(made):
+    def _refuse_heavy_loss(self, traces: Sequence[Trace]) -> None:
+        lost = [trace.failure for trace in traces if trace.failure]
+        if len(lost) > MOST_LOST * len(traces):
             last = lost[-1]
-            what = f"{len(lost)} of {len(made)} rollouts were lost to faults, the last to {last.kind}: "
+            what = f"{len(lost)} of {len(traces)} rollouts were lost to faults, the last to {last.kind}: "
             raise _stopped_by(self.id, f"the {last.boundary}", what + last.message)
 
     def _rollouts_left(self, wanted: int) -> int:
@@ -344,12 +353,14 @@ def _key(planned: Planned) -> _Key:
 
 
 def _interleaved(batches: Sequence[Batch], found: Sequence[_Found]) -> Iterator[_Job]:
-    """Yield jobs of all batches in turn; which batch goes first in a round alternates."""
-    rounds = zip_longest(*(batch.plan for batch in batches))
-    for number, row in enumerate(rounds):
+    """Yield jobs of all batches in turn; which batch goes first in a round is drawn by its seed.
+
+    So a slow drift of the world hits both arms of a comparison.
+    """
+    for row in zip_longest(*(batch.plan for batch in batches)):
         jobs = [
             _Job(batch=batch, planned=planned, found=known)
             for batch, planned, known in zip(batches, row, found, strict=True)
             if planned is not None
         ]
-        yield from jobs if number % 2 == 0 else reversed(jobs)
+        yield from jobs if jobs[0].planned.seed % 2 == 0 else reversed(jobs)

@@ -7,6 +7,8 @@ resumed. What a session holds (lock, store, services, policy process) is let go 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +19,14 @@ from typing import TypeVar
 
 from learnloop.check import check
 from learnloop.codec import config_changes, config_json
-from learnloop.errors import ConfigError, EndpointError, ModelError, StoppedEarly, UsageError
+from learnloop.errors import (
+    ConfigError,
+    EndpointError,
+    ModelError,
+    StoppedEarly,
+    UsageError,
+    UserError,
+)
 from learnloop.history import History
 from learnloop.models.policy import PolicyProcess
 from learnloop.models.registry import INSTALL_LOCAL
@@ -85,10 +94,19 @@ async def checked_tasks(project: Project) -> dict[str, Task]:
     return {task.id: task for task in project.tasks()}
 
 
-def begin(project: Project, store: Store, verb: str, tasks: Mapping[str, Task]) -> RunRecord:
-    """Record a new run: configuration, seed, and where it comes from."""
+def begin(
+    project: Project,
+    store: Store,
+    verb: str,
+    tasks: Mapping[str, Task],
+    words: Sequence[str] = (),
+) -> RunRecord:
+    """Record a new run: configuration, seed, and where it comes from.
+
+    `words` are those of the command line that are no settings.
+    """
     meta: dict[str, object] = dict(describe(project, tasks.values()))
-    meta["command"] = repeating_command(project, verb)
+    meta["command"] = repeating_command(project, verb, words)
     meta["settings"] = given_settings(project)
     return store.create_run(project.config, command=verb, seed=project.config.train.seed, meta=meta)
 
@@ -194,6 +212,7 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
 
     Raises:
         EndpointError: the policy process ended or failed; tells what it last wrote.
+        UserError: it found no room on the disk.
     """
     project, record = session.project, session.record
     try:
@@ -212,6 +231,9 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
                 made=len(session.store.rows(record.id)),
             )
     except ModelError as fault:
+        if os.strerror(errno.ENOSPC) in str(fault):
+            fix = f"Make room, then `learnloop train --resume {record.id}`."
+            raise UserError(str(fault), where=str(project.state_dir), fix=fix) from fault
         raise policy_failed(record.id, str(fault)) from fault
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from learnloop.config import SplitsConfig
 from learnloop.errors import ConfigError
+from learnloop.message import Message
 from learnloop.task import SPLITS, Split, Task
 
 
@@ -25,6 +26,13 @@ class Leak:
     task_ids: tuple[str, ...]
     splits: tuple[Split, ...]
     words: str
+
+    @property
+    def decides(self) -> bool:
+        """Return whether what is learned from meets what decides, so that a gain proves nothing."""
+        return bool({"train", "screen"} & {*self.splits}) and bool(
+            {"confirm", "test"} & {*self.splits}
+        )
 
 
 def assign_splits(groups: Iterable[str], shares: SplitsConfig) -> dict[str, Split]:
@@ -123,7 +131,12 @@ def find_leaks(tasks: Sequence[Task]) -> list[Leak]:
 
 def question_text(task: Task) -> str:
     """Return what the user asks, spaces and letter case evened out; empty when nobody asks."""
-    asked = " ".join(m.content for m in task.messages if m.role == "user")
+    return asked_text(task.messages)
+
+
+def asked_text(messages: Iterable[Message]) -> str:
+    """Return what the user says in a conversation, spaces and letter case evened out."""
+    asked = " ".join(m.content for m in messages if m.role == "user")
     return " ".join(asked.split()).casefold()
 
 

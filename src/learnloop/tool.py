@@ -19,11 +19,15 @@ class ToolContext:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOutput:
-    """What the model is shown; `is_error` marks an error that the agent may react to (4xx)."""
+    """What the model is shown; `is_error` marks an error that the agent may react to (4xx).
+
+    `status` is that of an HTTP tool's error, and 0 when there is none.
+    """
 
     text: str
     is_error: bool = False
     retries: int = 0
+    status: int = 0
 
 
 class Tool(Protocol):

@@ -41,7 +41,11 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class CallRecord:
-    """One tool call as it happened: `round` counts turns from 0; calls of one turn share it."""
+    """One tool call as it happened: `round` counts turns from 0; calls of one turn share it.
+
+    `ran` is False where nothing was run: the call was refused, malformed or to no such tool. Such
+    calls are part of the conversation, and no cost.
+    """
 
     call: ToolCall
     round: int
@@ -49,6 +53,7 @@ class CallRecord:
     is_error: bool = False
     latency_s: float = 0.0
     retries: int = 0
+    ran: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +105,14 @@ class Trace:
         return self.turns[-1].text if self.turns else ""
 
     @property
+    def calls_run(self) -> tuple[CallRecord, ...]:
+        """Return the calls that were run, without those that were refused or malformed."""
+        return tuple(c for c in self.calls if c.ran)
+
+    @property
     def rounds(self) -> int:
-        """Return how many turns called tools; parallel calls of one turn are one round."""
-        return len({c.round for c in self.calls})
+        """Return how many turns ran tools; parallel calls of one turn are one round."""
+        return len({c.round for c in self.calls_run})
 
     @property
     def tokens_out(self) -> int:

@@ -42,6 +42,11 @@ def test_flags_are_settings_and_wrong_ones_are_told_as_flags(learnloop: Learnloo
     done = learnloop("train", root, "--rollouts", "3")
     assert done.code == 4
     assert "`train.rollouts` is 3, fewer than one group of 16" in done.line
+    done = learnloop("train", root, "--rollouts", "20")
+    assert done.code == 4
+    assert "`train.rollouts` is 20, no multiple of `train.group_size`, which is 16" in done.line
+    done = learnloop("eval", root, "--tasks", "-1")
+    assert (done.code, done.line) == (2, "error: --tasks: cannot be -1. 0 takes all tasks.")
     assert learnloop("train", root, "--steps", "many").code == 2
     assert learnloop("train", root, "--optimizer", "magic").code == 2
     assert learnloop("eval", root, "--split", "exam").code == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +47,12 @@ class Small:
 
     root: Path
 
-    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        """Start a command; all but `init` are told the project's folder."""
+    def start(self, *words: str, deaf: bool = False, **environ: str) -> subprocess.Popen[str]:
+        """Start a command; all but `init` are told the project's folder.
+
+        A `deaf` one ignores SIGINT, as a shell starts its background jobs. The others never do,
+        however the tests themselves were started.
+        """
         env = {k: v for k, v in os.environ.items() if "__" not in k}
         where = () if words[0] == "init" else ("--project", str(self.root))
         command = [sys.executable, "-m", "learnloop", *words, *where]
@@ -56,6 +62,9 @@ class Small:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=partial(
+                signal.signal, signal.SIGINT, signal.SIG_IGN if deaf else signal.SIG_DFL
+            ),
         )
 
     def run(self, *words: str, **environ: str) -> Done:

@@ -80,7 +80,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     words = ("train", "--resume", "latest")
     enough = {"LEARNLOOP_BUDGET__MINUTES": "60"}
     for name, blow in BLOWS.items():
-        with small.start(*words, **enough) as process:
+        deaf = blow.how == signal.SIGTERM  # a background job must be stoppable too
+        with small.start(*words, deaf=deaf, **enough) as process:
             small.wait(blow.when, process)
             left[name] = children_of(process.pid)
             if name == "interrupted":

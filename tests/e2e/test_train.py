@@ -137,7 +137,13 @@ def test_compare_pairs_two_arms_on_the_split_both_have(undisturbed: Run):
 
 def test_eval_measures_a_checkpoint_in_a_run_of_its_own(undisturbed: Run):
     small, done = undisturbed
-    data = small.run("eval", "--candidate", "latest", "--split", "confirm", "--json").json
+    words = ("--tasks", "3", "--candidate", "latest", "--split", "confirm")
+    data = small.run("eval", *words, "--json").json
+    assert small.rows(
+        f"select json_extract(meta_json, '$.command') from runs where id = '{data['run']}'"
+    ) == [
+        (f"learnloop eval --tasks 3 --candidate {data['candidate']} --split confirm --attempts 1",)
+    ]
     assert data["candidate"] == done.json["checkpoint"]
     assert data["tasks"] == 3
     assert data["rollouts"] == {"planned": 3, "graded": 3, "lost": 0}

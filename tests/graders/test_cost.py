@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 from hypothesis import given
@@ -62,6 +64,12 @@ def test_no_correct_rollout_ranks_below_a_wrong_one(
 def test_each_unit_measures_its_own_cost() -> None:
     trace = trace_with(3)
     assert [cost_of(trace, u) for u in ("calls", "rounds", "tokens")] == [3.0, 2.0, 100.0]
+
+
+def test_calls_that_never_ran_cost_nothing() -> None:
+    trace = trace_with(3)
+    refused = replace(trace, calls=(*trace.calls[:2], replace(trace.calls[2], ran=False)))
+    assert [cost_of(refused, u) for u in ("calls", "rounds")] == [2.0, 1.0]
 
 
 def test_shapes_that_could_reorder_answers_are_refused() -> None:

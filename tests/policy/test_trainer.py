@@ -426,3 +426,15 @@ def test_a_written_folder_loads_in_transformers_and_here_with_the_same_weights(
     for name, tensor in trainer.current.views():
         assert torch.equal(theirs[name], tensor)
     assert [f.name for f in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_write_that_fails_leaves_nothing_behind(
+    tiny_models: Mapping[str, Path], tmp_path: Path
+) -> None:
+    master = load_weights(tiny_models["llama"], torch.float32)
+    trainer = Trainer(master, torch.float32, TrainerSettings())
+    with pytest.raises(Exception, match="pickle"):
+        trainer.save_state(tmp_path / "state.pt", {"unwritable": lambda: 0})
+    with pytest.raises(FileNotFoundError):
+        save_weights(master, tmp_path / "no model", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,7 @@ def converse(
     messages, turns = list(opening), list[Turn]()
     for reply in (*replies, ()):
         seen += [*talk.feed, *engine.renderer.generation_prompt()]
-        engine.turn("t", turns.append, tools_allowed=True)
+        engine.turn("t", turns.append)
         while engine.busy:
             engine.step()
         seen += talk.lane.sampled

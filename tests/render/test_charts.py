@@ -111,3 +111,11 @@ def test_a_scale_clips_what_lies_far_outside() -> None:
     scale = Scale(low=0, high=1, start=0, end=100)
     assert scale(0.5) == 50
     assert scale(9) == pytest.approx(102)
+
+
+def test_a_task_without_a_score_is_a_dash_and_no_bar() -> None:
+    bar = Bar(name="t", mean=None, sd=None, best=None, bucket="infra flaky", slot=4)
+    drawn = draw(BarChart(name="b", bars=(bar,), y_label="score"))
+    assert "t: nothing graded, infra flaky" in drawn
+    assert "\N{EN DASH}" in drawn
+    assert 'class="bar' not in drawn

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from learnloop.config import Config, TrainConfig
-from learnloop.errors import ConfigError, UsageError
+from learnloop.errors import ConfigError, UsageError, UserError
 from learnloop.event import Event
 from learnloop.message import Message, ToolCall
 from learnloop.store import Store
@@ -118,6 +118,12 @@ def test_rows_hold_the_numbers_and_a_lost_rollout_has_no_zero_in_it(store: Store
     assert (good.value, good.correct, good.calls, good.rounds) == (0.9, 1.0, 1, 1)
     assert (good.tokens, good.latency_s, good.failure_kind) == (61, 2 / 3, "")
     assert good.tools == {"cat": 1}
+    refused = CallRecord(call=CALL, round=1, output="error", is_error=True, ran=False)
+    busy = replace(TRACE, id="trace_busy", calls=(*TRACE.calls, refused))
+    store.save_trace(run_id, "train", 2, busy)
+    [row] = store.rows(run_id, "train", 2)
+    assert (row.calls, row.rounds, row.tools) == (1, 1, {"cat": 1})
+    assert store.traces(run_id, "train", 2) == [busy]
     assert (lost.value, lost.correct, lost.failure_kind) == (None, None, "5xx")
     assert (lost.outcome, lost.finish_reason) == ("infra_fault", "answer")
 
@@ -312,7 +318,8 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
             for number in range(10_000):
                 store.save_trace(run_id, "train", 1, numbered(number))
 
-        with pytest.raises(ConfigError, match="full"):
+        with pytest.raises(UserError, match="full") as told:
             fill()
+        assert told.value.exit_code == 1
         stored = len(store.rows(run_id))
         assert stored == len(store.traces(run_id)) > 0

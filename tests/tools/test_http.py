@@ -138,7 +138,7 @@ def test_a_server_that_recovers_costs_only_retries_under_the_same_key() -> None:
 )
 def test_a_4xx_is_shown_to_the_model_at_once(answer: Answer, text: str) -> None:
     output, seen = call(lambda _: answer)
-    assert output == ToolOutput(text=text, is_error=True)
+    assert output == ToolOutput(text=text, is_error=True, status=answer.status)
     assert len(seen) == 1
 
 

@@ -100,7 +100,13 @@ def _terminable() -> Generator[list[int]]:
     except ValueError:  # not the main thread: signals are somebody else's
         yield seen
         return
+    deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if deaf:
+        # A shell makes the background jobs of a script so, and then neither signal would end them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield seen
     finally:
         signal.signal(signal.SIGTERM, before)
+        if deaf:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)

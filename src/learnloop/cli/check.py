@@ -6,11 +6,12 @@ from pathlib import Path
 
 import anyio
 
-from learnloop.check import CheckReport, Estimate
+from learnloop.check import CheckReport
 from learnloop.check import check as check_project
 from learnloop.cli.findings import Line, print_lines
 from learnloop.cli.options import InProject
 from learnloop.cli.output import Output
+from learnloop.estimate import Estimate
 from learnloop.project import Project
 
 

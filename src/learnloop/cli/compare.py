@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learnloop.arms import find_arm, shared_split
+from learnloop.arms import differing_settings, find_arm, shared_split
 from learnloop.cli.options import InProject
 from learnloop.errors import UsageError
 from learnloop.project import Project
@@ -17,7 +17,7 @@ def compare(before: str, after: str, /, *, common: InProject | None = None) -> N
 
     A run is named by its id, its beginning, `latest` or `latest~1`; `RUN:untrained`, `RUN:warm`
     and `RUN:final` are the arms of a training run. The split is the most telling one that both
-    have: test, else confirm, else screen.
+    have: test, else confirm, else screen. Arms that different graders judged are refused.
 
     Args:
         before: the baseline.
@@ -30,15 +30,18 @@ def compare(before: str, after: str, /, *, common: InProject | None = None) -> N
         raise UsageError("this project has no runs yet", fix="`learnloop train` makes one.")
     with project.open_store() as store:
         arms = find_arm(store, before), find_arm(store, after)
+    differing = differing_settings(*arms)
     split = shared_split(arms)
     tasks, _ = (tasks_of_run(project, arm.run) for arm in arms)  # of both, so both are checked
     found = compare_arms(arms[0].splits[split], arms[1].splits[split], tasks)
     if common.output.json:
         names = {"a": arms[0].name, "b": arms[1].name, "split": split}
-        common.output.data({**names, **_fields(found)})
+        common.output.data({**names, "differing": differing, **_fields(found)})
     else:
         common.output.text(f"before: {arms[0].name}, after: {arms[1].name}, on {split}")
         common.output.show(compare_table(found))
+        if differing:
+            common.output.text(f"beside the weights these differ: {', '.join(differing)}")
     common.output.next(common.command("runs"))
 
 

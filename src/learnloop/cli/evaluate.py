@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from learnloop.reporting import arm_fields
 from learnloop.session import conduct
 from learnloop.summary import summarize
 from learnloop.task import Split
+
+_TASKS = "train.report_tasks"
 
 
 def evaluate(
@@ -43,12 +46,12 @@ def evaluate(
     common = common or InProject()
     if attempts < 1:
         raise UsageError("one attempt is the least", where="--attempts")
-    flags = {} if tasks is None else {"train.report_tasks": tasks}
-    project = Project.open(common.folder(folder), flags=flags)
+    project = _project(common.folder(folder), tasks)
     if attempts > 1 and project.config.model.temperature == 0:
         common.output.note("model.temperature is 0: attempts on a task repeat each other")
     weights = find_weights(project, candidate)
-    with new_session(project, "eval") as session:
+    words = _words(weights, split, attempts)
+    with new_session(project, "eval", words) as session:
         work = partial(measure_one, weights=weights, split=split, attempts=attempts)
         with watched(session, common.output) as working:
             traces = anyio.run(conduct, working, work)
@@ -69,3 +72,19 @@ def evaluate(
     else:
         common.output.show(eval_table(arm, name=f"{weights or 'untrained'} on {split}"))
     common.output.next(common.command(f"show {session.record.id}", folder))
+
+
+def _project(folder: Path | None, tasks: int | None) -> Project:
+    """Open the project; `--tasks` stands for a setting that has another name."""
+    if tasks is None:
+        return Project.open(folder)
+    if tasks < 0:
+        raise UsageError(f"cannot be {tasks}", where="--tasks", fix="0 takes all tasks.")
+    project = Project.open(folder, flags={_TASKS: tasks})
+    return replace(project, origins={**project.origins, _TASKS: "--tasks"})
+
+
+def _words(weights: str, split: Split, attempts: int) -> list[str]:
+    """Return the words that choose what is measured; `latest` would mean another run tomorrow."""
+    chosen = ["--candidate", weights] if weights else []
+    return [*chosen, "--split", split, "--attempts", str(attempts)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def init(
         output.text(str(target))
         for name in files:
             output.note(f"  {name}")
-    output.next(f"learnloop check {target}")
+    output.next(f"learnloop check {shlex.quote(str(target))}")
 
 
 def copy_template(template: str, target: Path) -> list[str]:

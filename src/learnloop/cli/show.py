@@ -89,7 +89,7 @@ def _show_trace(output: Output, trace: Trace) -> None:
         for line in _lines(message):
             output.text(_plain(line))
     output.text(
-        f"ended by {trace.finish_reason}, {len(trace.calls)} calls, {trace.latency_s:.1f} s"
+        f"ended by {trace.finish_reason}, {len(trace.calls_run)} calls, {trace.latency_s:.1f} s"
     )
     if trace.failure is not None:
         failure = trace.failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -15,11 +15,14 @@ from learnloop.session import Session, begin, checked_tasks, project_store
 
 
 @contextmanager
-def new_session(project: Project, verb: str) -> Generator[Session]:
-    """Check the project and begin a run in it; the project is held until the end."""
+def new_session(project: Project, verb: str, words: Sequence[str] = ()) -> Generator[Session]:
+    """Check the project and begin a run in it; the project is held until the end.
+
+    `words` are those of the command line that are no settings.
+    """
     with project_store(project) as store:
         tasks = anyio.run(checked_tasks, project)
-        record = begin(project, store, verb, tasks)
+        record = begin(project, store, verb, tasks, words)
         yield Session(project=project, store=store, record=record, tasks=tasks)
 
 

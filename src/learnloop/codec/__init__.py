@@ -9,6 +9,7 @@ from learnloop.codec.chat import (
     message_from_chat,
     message_to_chat,
     schema_from_chat,
+    schema_problem,
     schema_to_chat,
 )
 from learnloop.codec.configs import (
@@ -41,6 +42,7 @@ __all__ = [
     "message_to_chat",
     "read_config",
     "schema_from_chat",
+    "schema_problem",
     "schema_to_chat",
     "trace_from_json",
     "trace_to_json",

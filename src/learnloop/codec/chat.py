@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from learnloop.message import Message, Role, ToolCall, ToolSchema
@@ -32,11 +32,13 @@ def message_from_chat(data: object) -> Message:
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
         raise ValueError(f"role `{fields.get('role')}` is unknown")
-    calls = cast("Sequence[object]", fields.get("tool_calls") or ())
+    calls: object = fields.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise ValueError("`tool_calls` of a message must be a list")
     return Message(
         role=role,
         content=_content(fields.get("content")),
-        tool_calls=tuple(_tool_call(c) for c in calls),
+        tool_calls=tuple(_tool_call(c) for c in cast("list[object]", calls)),
         tool_call_id=str(fields.get("tool_call_id") or ""),
         name=str(fields.get("name") or "") if role == "tool" else "",
     )
@@ -89,6 +91,18 @@ def schema(name: str, description: str, parameters: Mapping[str, Any]) -> ToolSc
     """Return a tool schema; no parameters at all means an object without properties."""
     shape = parameters or {"type": "object", "properties": {}}
     return ToolSchema(name=name, description=description, parameters_json=canonical_json(shape))
+
+
+def schema_problem(tool: ToolSchema) -> str:
+    """Return why a tool's parameters are no valid JSON schema; empty when they are one."""
+    from jsonschema import Draft202012Validator, SchemaError  # here, because only checks need it
+
+    try:
+        Draft202012Validator.check_schema(json.loads(tool.parameters_json))
+    except SchemaError as error:
+        place = ".".join(map(str, error.absolute_path))
+        return f"`{place}`: {error.message}" if place else error.message
+    return ""
 
 
 def _tool_call(data: object) -> ToolCall:

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from learnloop.codec.limits import Problem, disagreements, range_problem, suggestion
 from learnloop.codec.tomllines import KeyPath, key_lines, line_of
-from learnloop.config import Config
+from learnloop.config import MASK, Config, public_url
 from learnloop.errors import ConfigError, UsageError
 
 ENV_PREFIX = "LEARNLOOP_"
@@ -245,15 +245,21 @@ _HEADER_WORDS = re.compile(r"\$\{\w+\}|\b(?:Bearer|Basic|Token)\b|\s")
 def public_config(config: Config) -> Config:
     """Return the configuration as it may be shown and stored.
 
-    Header values that hold more than references to the environment are masked.
+    Masked are header values that hold more than references to the environment, and the user,
+    password and query values of addresses.
     """
-    tools = tuple(replace(t, headers=_masked(t.headers)) for t in config.tools)
-    grader = replace(config.grader, headers=_masked(config.grader.headers))
-    return replace(config, tools=tools, grader=grader)
+    tools = tuple(
+        replace(t, headers=_masked(t.headers), server_url=public_url(t.server_url))
+        for t in config.tools
+    )
+    services = tuple(replace(s, ready_url=public_url(s.ready_url)) for s in config.services)
+    graded = config.grader
+    grader = replace(graded, headers=_masked(graded.headers), url=public_url(graded.url))
+    return replace(config, tools=tools, services=services, grader=grader)
 
 
 def _masked(headers: Mapping[str, str]) -> dict[str, str]:
-    return {k: v if not _HEADER_WORDS.sub("", v) else "***" for k, v in headers.items()}
+    return {k: v if not _HEADER_WORDS.sub("", v) else MASK for k, v in headers.items()}
 
 
 def config_tree(config: Config) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from learnloop.codec.tomllines import KeyPath
-from learnloop.config import Config
+from learnloop.config import Config, public_url
 
 GRADERS = ("numeric", "string_check", "endpoint")
 _MANY = 10**9
@@ -111,6 +111,13 @@ def disagreements(config: Config) -> Iterator[Problem]:
             f"is {config.train.rollouts}, fewer than one group of {config.train.group_size}",
             "Raise it or lower `train.group_size`.",
         )
+    elif config.train.rollouts % config.train.group_size:
+        size, whole = config.train.group_size, config.train.rollouts // config.train.group_size
+        yield Problem(
+            ("train", "rollouts"),
+            f"is {config.train.rollouts}, no multiple of `train.group_size`, which is {size}",
+            f"Use {whole * size} or {(whole + 1) * size}, or change `train.group_size`.",
+        )
     if any(b <= a for a, b in pairwise(config.gate.looks)) or not config.gate.looks:
         yield Problem(("gate", "looks"), "must be a rising list of pair counts")
 
@@ -149,7 +156,9 @@ def _addresses(config: Config) -> Iterator[Problem]:
                 hint = suggestion(name, known) if known else "Add a [[services]] section for it."
                 yield Problem(path, f"names a service `{name}` that does not exist", hint)
         if not re.match(r"https?://|\{service:", url):
-            yield Problem(path, f"is `{url}`, not an http address", "Start it with http:// .")
+            yield Problem(
+                path, f"is `{public_url(url)}`, not an http address", "Start it with http:// ."
+            )
 
 
 def _grader(config: Config) -> Iterator[Problem]:
@@ -159,6 +168,13 @@ def _grader(config: Config) -> Iterator[Problem]:
             ("grader", "type"),
             f"is `{grader.type}`, an unknown kind",
             suggestion(grader.type, GRADERS),
+        )
+    if grader.type == "endpoint" and grader.cost_weight > 0:
+        yield Problem(
+            ("grader", "cost_weight"),
+            "is above 0 with a grader endpoint, whose partial scores could then rank a better but "
+            "costlier answer below a worse one",
+            "Set it to 0, or let the endpoint weigh the cost itself.",
         )
     if grader.cost_full <= grader.cost_free:
         yield Problem(("grader", "cost_full"), "must be above `cost_free`")

@@ -13,7 +13,7 @@ from learnloop.trace import Score, Trace
 
 Unit = Literal["calls", "rounds", "tokens"]
 
-_CODE_VERSION = 1
+_CODE_VERSION = 2
 _MOST = 0.2
 
 
@@ -68,5 +68,5 @@ class CostGrader:
 def cost_of(trace: Trace, unit: Unit) -> float:
     """Return what a rollout cost, in the unit."""
     if unit == "calls":
-        return float(len(trace.calls))
+        return float(len(trace.calls_run))
     return float(trace.rounds if unit == "rounds" else trace.tokens_total)

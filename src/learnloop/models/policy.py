@@ -289,8 +289,8 @@ class PolicySession:
         self._process, self._id, self._closed = process, trace_id, False
 
     async def turn(self, *, tools_allowed: bool = True) -> Turn:
-        """Sample the next turn."""
-        raw = await self._process.call("turn", trace_id=self._id, tools_allowed=tools_allowed)
+        """Sample the next turn; the policy is not told whether tools are allowed."""
+        raw = await self._process.call("turn", trace_id=self._id)
         calls = tuple(ToolCall(**c) for c in raw.pop("tool_calls"))
         ids, logprobs = tuple(raw.pop("token_ids")), tuple(raw.pop("logprobs"))
         return Turn(**raw, tool_calls=calls, token_ids=ids, logprobs=logprobs)

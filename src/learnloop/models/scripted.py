@@ -76,7 +76,7 @@ class ScriptedSession:
         self._open = True
 
     async def turn(self, *, tools_allowed: bool = True) -> Turn:
-        """Play the next turn."""
+        """Play the next turn; a script that calls when it is offered no tools is taken at its word."""
         if not self._open:
             raise ModelError("the session is closed", kind="closed")
         await anyio.sleep(self._model.latency_s)

@@ -32,13 +32,19 @@ CURRENT = "current"
 """Name of the weights that follow training; `""` names the model as it was pulled."""
 WORTH_WAITING = 0.5
 """Share of the open conversations that should be ready before an idle sampler is started."""
+_ID_LENGTH = 16
+"""Characters of a trace id in the ids of its calls: enough to keep a run's rollouts apart."""
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass(eq=False)
 class Conversation:
-    """One open rollout: its lane, and what must be fed before the next turn."""
+    """One open rollout: its lane, and what must be fed before the next turn.
 
+    `call_prefix` makes call ids its own: tool servers take them as idempotency keys.
+    """
+
+    call_prefix: str
     sampler: Sampler
     lane: Lane
     tools: tuple[ToolSchema, ...]
@@ -102,6 +108,7 @@ class Engine:
         sampler = self._sampler(name)
         temperature = float(options["temperature"])
         self.conversations[trace_id] = Conversation(
+            call_prefix=f"call_{trace_id[-_ID_LENGTH:]}",
             sampler=sampler,
             lane=sampler.open(shared, seed=int(options["seed"]), temperature=temperature),
             tools=tuple(tools),
@@ -110,7 +117,7 @@ class Engine:
             version=self.trainer.version if self.trainer and name == CURRENT else 0,
         )
 
-    def turn(self, trace_id: str, done: Callable[[Turn], None], *, tools_allowed: bool) -> None:
+    def turn(self, trace_id: str, done: Callable[[Turn], None]) -> None:
         """Ask for the next turn; `done` is called from a later `step`, or now if there is no room.
 
         Raises:
@@ -126,18 +133,17 @@ class Engine:
 
         def finished(stop: TurnStop) -> None:
             talk.sampling = False
-            turn = self._read_turn(talk, stop, tools_allowed=tools_allowed)
+            turn = self._read_turn(talk, stop)
             done(replace(turn, tokens_in=tokens_in, latency_s=time.monotonic() - began))
 
         talk.sampling = True
         talk.sampler.feed(talk.lane, feed, talk.max_tokens, finished)
 
-    def _read_turn(self, talk: Conversation, stop: TurnStop, *, tools_allowed: bool) -> Turn:
+    def _read_turn(self, talk: Conversation, stop: TurnStop) -> Turn:
         """Read a finished turn and note what closes it."""
         ids = talk.lane.sampled
         text = self.renderer.decode(ids)
-        prefix = f"call_{talk.turns}"
-        calls, malformed = parse_calls(text, talk.tools, prefix) if tools_allowed else ((), "")
+        calls, malformed = parse_calls(text, talk.tools, f"{talk.call_prefix}_{talk.turns}")
         talk.turns += 1
         if ids:
             talk.feed = self.renderer.closing(ids)

@@ -159,7 +159,7 @@ class Worker:
         before = self.waiting.get(trace_id)
         self.waiting[trace_id] = reply
         try:
-            engine.turn(trace_id, done, tools_allowed=bool(request["tools_allowed"]))
+            engine.turn(trace_id, done)
         except Exception:
             self.waiting.pop(trace_id, None)
             if before:

@@ -179,8 +179,13 @@ class Trainer:
             "extra": dict(extra),
         }
         staging = path.with_suffix(".partial")
-        torch.save(state, staging)
-        staging.replace(path)
+        try:
+            # Into a file of Python's: torch's own writer does not say that the disk is full.
+            with staging.open("wb") as file:
+                torch.save(state, file)
+            staging.replace(path)
+        finally:
+            staging.unlink(missing_ok=True)
 
     @torch.no_grad()
     def load_state(self, path: Path) -> dict[str, Any]:

@@ -148,10 +148,13 @@ def save_weights(weights: Weights, source: Path, target: Path) -> None:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     tensors = {n: t.detach().to("cpu").clone() for n, t in weights.views()}
-    save_file(tensors, staging / "model.safetensors", metadata={"format": "pt"})
-    for file in source.iterdir():
-        weights_list = "safetensors" in file.name or file.name == "manifest.json"
-        if file.suffix in COPIED and not weights_list:
-            shutil.copy2(file, staging / file.name)
-    shutil.rmtree(target, ignore_errors=True)
-    staging.replace(target)
+    try:
+        save_file(tensors, staging / "model.safetensors", metadata={"format": "pt"})
+        for file in source.iterdir():
+            weights_list = "safetensors" in file.name or file.name == "manifest.json"
+            if file.suffix in COPIED and not weights_list:
+                shutil.copy2(file, staging / file.name)
+        shutil.rmtree(target, ignore_errors=True)
+        staging.replace(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

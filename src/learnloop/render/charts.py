@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from learnloop.render.numbers import MINUS
+from learnloop.render.numbers import MINUS, NONE
 from learnloop.render.svg import (
     Frame,
     Scale,
@@ -65,12 +65,15 @@ class LineChart:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One task of the probe: mean, deviation and best of its attempts, and its bucket."""
+    """One task of the probe: mean, deviation and best of its attempts, and its bucket.
+
+    The three are None for a task without a graded attempt.
+    """
 
     name: str
-    mean: float
-    sd: float
-    best: float
+    mean: float | None
+    sd: float | None
+    best: float | None
     bucket: str
     slot: int
 
@@ -216,6 +219,9 @@ def _bars(chart: BarChart, width: float, css: str) -> str:
 
 
 def _one_bar(bar: Bar, middle: float, wide: float, y: Scale) -> list[str]:
+    if bar.mean is None or bar.sd is None or bar.best is None:
+        title = tag("title", escape(f"{bar.name}: nothing graded, {bar.bucket}"))
+        return [tag("g", title + text(middle, y(0.0) - 4, NONE))]
     top = y(bar.mean) if bar.mean > 0 else y(0.0) - 2
     words = f"{bar.name}: mean {bar.mean:.2f}, SD {bar.sd:.2f}, best {bar.best:.2f}, {bar.bucket}"
     box = tag(

@@ -104,9 +104,9 @@ def probe_figure(probe: ProbeResult | None, when: str) -> Figure | None:
             t.task_id,
             t.kind or NONE,
             str(t.attempts),
-            f"{t.mean:.2f}",
-            f"{t.sd:.2f}",
-            f"{t.best:.2f}",
+            _number(t.mean),
+            _number(t.sd),
+            _number(t.best),
             _BUCKETS[t.bucket][0],
         )
         for t in order

@@ -6,8 +6,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any, Literal, cast
 
+from learnloop.config import public_url
 from learnloop.report.cases import cases
 from learnloop.report.document import (
     SCHEMA_VERSION,
@@ -36,6 +38,7 @@ from learnloop.task import Task
 from learnloop.trace import Trace
 
 MASK = "(masked)"
+_ADDRESSES = {"server_url", "url", "ready_url"}
 _NAMES: Mapping[ArmName, str] = {
     "baseline": "untrained",
     "warm": "after warm-up",
@@ -76,7 +79,11 @@ def report_to_json(report: Report) -> str:
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration in which header values are masked, names of variables are not."""
+    """Return a configuration without secrets and without folders of this machine.
+
+    Header values are masked, names of variables are not; of addresses, user and query values are;
+    a model in a local folder is named without the folders above it.
+    """
     return {key: _masked_value(key, value) for key, value in config.items()}
 
 
@@ -88,7 +95,13 @@ def _masked_value(key: str, value: Any) -> Any:
         return masked(inner)
     if isinstance(value, list | tuple):
         return [_masked_value(key, item) for item in cast(Sequence[Any], value)]
-    return value
+    return _shown(key, value) if isinstance(value, str) else value
+
+
+def _shown(key: str, text: str) -> str:
+    if key in _ADDRESSES:
+        return public_url(text)
+    return PurePath(text).name if key == "ref" and PurePath(text).is_absolute() else text
 
 
 def _is_reference(value: object) -> bool:

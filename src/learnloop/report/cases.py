@@ -250,14 +250,14 @@ def _first_tool(before: Trace, after: Trace) -> str:
 
 
 def _call_count(before: Trace, after: Trace) -> str:
-    old, new = len(before.calls), len(after.calls)
+    old, new = len(before.calls_run), len(after.calls_run)
     if old == new:
         return ""
     return f"Calls: {_in_rounds(before)} before, {_in_rounds(after)} after."
 
 
 def _in_rounds(trace: Trace) -> str:
-    calls, rounds = len(trace.calls), trace.rounds
+    calls, rounds = len(trace.calls_run), trace.rounds
     return str(calls) if rounds == calls else f"{calls} in {rounds} rounds"
 
 
@@ -276,7 +276,7 @@ def _errors(before: Trace, after: Trace) -> str:
 
 
 def _tool_sets(before: Trace, after: Trace) -> str:
-    old, new = ({c.call.name for c in t.calls} for t in (before, after))
+    old, new = ({c.call.name for c in t.calls_run} for t in (before, after))
     parts = [f"no longer uses {', '.join(sorted(old - new))}"] if old - new else []
     parts += [f"now uses {', '.join(sorted(new - old))}"] if new - old else []
     return f"Tools: {' and '.join(parts)}." if parts else ""

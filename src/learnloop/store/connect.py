@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Engine, StaticPool, create_engine, event
 from sqlalchemy.exc import DatabaseError
 
-from learnloop.errors import ConfigError
+from learnloop.errors import ConfigError, UserError
 from learnloop.store.tables import METADATA, VERSION
 
 _WAIT_S = 30.0
@@ -20,6 +21,7 @@ def open_engine(path: Path) -> Engine:
 
     Raises:
         ConfigError: the file is no database of ours, or is newer, or cannot be made.
+        UserError: the disk is full or fails.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,11 +39,23 @@ def open_engine(path: Path) -> Engine:
         _prepare(engine, path)
     except DatabaseError as error:
         engine.dispose()
-        raise ConfigError(f"cannot open the database: {error.orig}", where=str(path)) from None
+        raise refusal(error, path, "cannot open the database") from None
     except ConfigError:
         engine.dispose()
         raise
     return engine
+
+
+def refusal(error: DatabaseError, path: Path, what: str) -> UserError:
+    """Return the error of the user that a database error means.
+
+    A disk that is full or fails is no mistake in the project: it has an exit code of its own.
+    """
+    # The lower byte is the kind of an extended code, such as a failed write among I/O errors.
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}:
+        return UserError(f"{what}: {error.orig}", where=str(path), fix="Make room on the disk.")
+    return ConfigError(f"{what}: {error.orig}", where=str(path))
 
 
 def _configure(connection: Any, _: object) -> None:

@@ -19,9 +19,9 @@ from sqlalchemy.exc import DatabaseError
 
 from learnloop.codec import config_hash, config_json, trace_from_json, trace_to_json
 from learnloop.config import Config
-from learnloop.errors import ConfigError, UsageError
+from learnloop.errors import UsageError
 from learnloop.event import Event
-from learnloop.store.connect import open_engine
+from learnloop.store.connect import open_engine, refusal
 from learnloop.store.records import EventRecord, RolloutRecord, RunRecord, RunStatus
 from learnloop.store.tables import EVENTS, ROLLOUTS, RUNS
 from learnloop.trace import Trace
@@ -219,7 +219,7 @@ class Store:
                 with self._engine.begin() as connection:
                     yield connection
             except DatabaseError as error:
-                raise ConfigError(f"database: {error.orig}", where=str(self.path)) from error
+                raise refusal(error, self.path, "database") from error
 
 
 def _light_values(trace: Trace) -> dict[str, Any]:
@@ -234,12 +234,12 @@ def _light_values(trace: Trace) -> dict[str, Any]:
         "finish_reason": trace.finish_reason,
         "value": score.value if score else None,
         "correct": score.correct if score else None,
-        "calls": len(trace.calls),
+        "calls": len(trace.calls_run),
         "rounds": trace.rounds,
         "tokens": trace.tokens_total,
         "latency_s": trace.latency_s,
         "failure_kind": trace.failure.kind if trace.failure else "",
-        "tools_json": _json(Counter(record.call.name for record in trace.calls)),
+        "tools_json": _json(Counter(record.call.name for record in trace.calls_run)),
     }
 
 

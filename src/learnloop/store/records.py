@@ -39,8 +39,8 @@ class EventRecord:
 class RolloutRecord:
     """One rollout in numbers; `value` and `correct` are None when it has no score.
 
-    `tokens` is `Trace.tokens_total`, `tools` counts calls by tool name, `failure_kind` is empty
-    unless the rollout was lost to a fault.
+    `tokens` is `Trace.tokens_total`, `calls` and `tools` count calls that were run, the latter by
+    tool name; `failure_kind` is empty unless the rollout was lost to a fault.
     """
 
     trace_id: str

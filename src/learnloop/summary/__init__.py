@@ -17,7 +17,7 @@ from learnloop.stats import Estimate
 from learnloop.summary.arm import ArmSummary, CostSummary, summarize
 from learnloop.summary.comparison import Comparison, Contrast, CostChange, Measure, compare
 from learnloop.summary.row import COSTS, CostName
-from learnloop.summary.step import StepRecord, learnable_share, step_record
+from learnloop.summary.step import StepRecord, learnable_share, step_record, teaches
 from learnloop.summary.tool_mix import ToolMixShift, tool_mix_shift
 from learnloop.summary.verdict import p_words, points, sentence
 
@@ -40,5 +40,6 @@ __all__ = [
     "sentence",
     "step_record",
     "summarize",
+    "teaches",
     "tool_mix_shift",
 ]

@@ -60,6 +60,8 @@ class ArmSummary:
         costs: by name: calls, rounds, tokens, latency_s; empty when nothing was graded.
         calls_per_tool: mean calls a rollout by tool.
         tool_shares: share of all calls by tool.
+        calls_not_run: calls of graded rollouts that were refused or malformed; no other count has
+            them.
         bad_calls: share of rollouts with a malformed call or an unknown tool.
         valid: share of rollouts whose answer the grader could read.
         correct_given_valid: mean correct among those.
@@ -84,6 +86,7 @@ class ArmSummary:
     costs: Mapping[CostName, CostSummary]
     calls_per_tool: Mapping[str, float]
     tool_shares: Mapping[str, float]
+    calls_not_run: int
     bad_calls: Estimate | None
     valid: Estimate | None
     correct_given_valid: Estimate | None
@@ -138,6 +141,7 @@ def _summary(rows: Sequence[Row], kinds: Mapping[str, ArmSummary]) -> ArmSummary
         costs={name: _cost(graded, name) for name in COSTS} if graded else {},
         calls_per_tool=calls_per_tool(graded),
         tool_shares=tool_shares(graded),
+        calls_not_run=sum(row.calls_not_run for row in graded),
         bad_calls=_share(graded, lambda row: float(row.bad_call)),
         valid=_share(graded, lambda row: row.valid),
         correct_given_valid=_share([r for r in graded if r.valid > 0], lambda row: row.correct),

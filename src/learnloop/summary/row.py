@@ -20,7 +20,8 @@ class Row:
     """One planned rollout in numbers.
 
     `lost` names the failure kind of a rollout without a score and is empty otherwise; a lost
-    row's score is 0 and counts only where "all planned, faults as failures" is asked for.
+    row's score is 0 and counts only where "all planned, faults as failures" is asked for. Costs and
+    `tools` count calls that were run; the others are `calls_not_run`.
     """
 
     task_id: str
@@ -34,6 +35,7 @@ class Row:
     bad_call: bool = False
     costs: Mapping[CostName, float] = field(default_factory=dict[CostName, float])
     tools: Mapping[str, int] = field(default_factory=dict[str, int])
+    calls_not_run: int = 0
 
     @property
     def solved(self) -> bool:
@@ -88,12 +90,13 @@ def _row(trace: Trace, task: Task | None) -> Row:
         agent_fault=trace.outcome == "agent_fault",
         bad_call=has_bad_call(trace, task),
         costs={
-            "calls": float(len(trace.calls)),
+            "calls": float(len(trace.calls_run)),
             "rounds": float(trace.rounds),
             "tokens": float(trace.tokens_total),
             "latency_s": trace.latency_s,
         },
-        tools=Counter(record.call.name for record in trace.calls),
+        tools=Counter(record.call.name for record in trace.calls_run),
+        calls_not_run=len(trace.calls) - len(trace.calls_run),
     )
 
 

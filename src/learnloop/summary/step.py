@@ -12,6 +12,9 @@ from learnloop.summary.row import Row, mean, rows_of
 from learnloop.task import Task
 from learnloop.trace import Trace
 
+LEAST_SPREAD = 1e-6
+"""Groups whose rewards differ by less teach nothing and are left out of updates."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
@@ -24,7 +27,7 @@ class StepRecord:
         reward_mean: mean score of the groups' graded rollouts; `reward_low` and `reward_high` its 95 %
             interval with groups as units.
         correct_mean: mean of `correct`, before any shaping.
-        learnable_share: share of groups whose graded rewards differ.
+        learnable_share: share of groups that teach.
         calls_per_tool: mean calls a rollout by tool; calls_mean, rounds_mean, tokens_mean alike.
         latency_p50_s: median seconds of a rollout.
         valid_share: share of rollouts whose answer the grader could read.
@@ -95,11 +98,14 @@ def step_record(
     )
 
 
+def teaches(rewards: Sequence[float]) -> bool:
+    """Return whether a group can be learned from: two rollouts at least, with different rewards."""
+    return len(rewards) >= 2 and max(rewards) - min(rewards) > LEAST_SPREAD
+
+
 def learnable_share(groups: Sequence[Sequence[float]]) -> float | None:
-    """Return the share of groups whose rewards differ, so that an update can learn from them."""
-    if not groups:
-        return None
-    return mean([float(max(group) - min(group) > 1e-9) for group in groups])
+    """Return the share of groups that teach."""
+    return mean([float(teaches(group)) for group in groups]) if groups else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from learnloop.codec import canonical_json
@@ -59,14 +60,13 @@ class HttpTool:
             posted = await self._route.post(_request(call, context), _headers(call, context), read)
         except TooLarge as error:
             return ToolOutput(text=f"error: 413 payload too large: {error}", is_error=True)
-        output = posted.value
-        text = self._route.redact(output.text)
-        return ToolOutput(text=text, is_error=output.is_error, retries=posted.retries)
+        text = self._route.redact(posted.value.text)
+        return replace(posted.value, text=text, retries=posted.retries)
 
     def _output(self, reply: Reply, call: ToolCall) -> ToolOutput:
         """Read a reply: 4xx is the agent's business, a broken 2xx is a fault."""
         if reply.status >= 400:
-            return ToolOutput(text=_error_text(reply), is_error=True)
+            return ToolOutput(text=_error_text(reply), is_error=True, status=reply.status)
         data = _object(reply.body)
         if data is None:
             what = f"the reply is not a JSON object: {reply.excerpt}"

@@ -10,7 +10,7 @@ from learnloop.boundary import boundary
 from learnloop.errors import ConfigError
 from learnloop.message import ToolCall, ToolSchema
 from learnloop.task import Task
-from learnloop.tool import Tool, ToolContext, ToolOutput
+from learnloop.tool import Tool, ToolContext
 from learnloop.tools.arguments import argument_error
 from learnloop.trace import CallRecord
 
@@ -26,13 +26,17 @@ class Toolbox:
     async def run(self, call: ToolCall, round_index: int) -> CallRecord:
         """Run one call and record it.
 
-        An unknown name and malformed arguments come back as errors that the model is shown.
+        An unknown name and malformed arguments run nothing: they come back as errors that the
+        model is shown.
 
         Raises:
             ToolError: the tool failed in a way that is not the agent's doing.
         """
+        if wrong := self._wrong(call):
+            return CallRecord(call=call, round=round_index, output=wrong, is_error=True, ran=False)
         start_s = time.monotonic()
-        output = await self._output(call)
+        with boundary("tool"):
+            output = await self.tools[call.name].call(call, self.context)
         return CallRecord(
             call=call,
             round=round_index,
@@ -42,16 +46,13 @@ class Toolbox:
             retries=output.retries,
         )
 
-    async def _output(self, call: ToolCall) -> ToolOutput:
-        """Return the tool's output or the error that keeps the call from being made."""
+    def _wrong(self, call: ToolCall) -> str:
+        """Return the error that keeps a call from being made, or nothing."""
         schema = self.schemas.get(call.name)
         if schema is None:
             names = ", ".join(self.schemas) or "none"
-            return ToolOutput(text=f"error: no tool {call.name!r}; tools: {names}", is_error=True)
-        if wrong := argument_error(schema, call.arguments):
-            return ToolOutput(text=wrong, is_error=True)
-        with boundary("tool"):
-            return await self.tools[call.name].call(call, self.context)
+            return f"error: no tool {call.name!r}; tools: {names}"
+        return argument_error(schema, call.arguments)
 
 
 def open_toolbox(task: Task, tools: Mapping[str, Tool], trace_id: str) -> Toolbox:

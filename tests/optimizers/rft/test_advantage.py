@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.optimizers.rft.advantage import advantages, most_telling, teaches
+from learnloop.optimizers.rft.advantage import advantages, most_telling
+from learnloop.summary import teaches
 
 
 @pytest.mark.parametrize(

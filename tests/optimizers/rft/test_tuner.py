@@ -115,7 +115,7 @@ def test_the_tuner_warms_up_trains_what_teaches_and_resumes_to_the_bit(tmp_path:
     assert whole == resumed
 
 
-def test_demonstrations_are_drawn_by_seed_up_to_the_limit() -> None:
+def test_the_first_demonstrations_are_taken_and_shuffled_by_seed() -> None:
     answer = Message(role="assistant", content="7")
     demos = [
         Demo(id=str(i), task_id=str(i), messages=(Message(role="user", content=str(i)), answer))
@@ -123,6 +123,6 @@ def test_demonstrations_are_drawn_by_seed_up_to_the_limit() -> None:
     ]
     drawn = demo_rows(demos, 4, 1)
     assert drawn == demo_rows(demos, 4, 1) != demo_rows(demos, 4, 2)
-    assert len(drawn) == 4
+    assert sorted(r.messages[0].content for r in drawn) == ["0", "1", "2", "3"]
     assert all(len(r.turns) == 1 and r.advantage == 1.0 for r in drawn)
     assert len(demo_rows(demos, 100, 1)) == 9

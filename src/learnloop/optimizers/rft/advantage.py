@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
-LEAST_SPREAD = 1e-6
-"""Groups whose rewards differ by less teach nothing and are left out."""
+from learnloop.summary import teaches
+
 DEVIATION_FLOOR = 1e-3
 """Keeps the quotient bounded when all rewards but one agree."""
-
-
-def teaches(rewards: Sequence[float]) -> bool:
-    """Return whether a group can be learned from: two rollouts at least, with different rewards."""
-    return len(rewards) >= 2 and max(rewards) - min(rewards) > LEAST_SPREAD
 
 
 def advantages(rewards: Sequence[float], method: Literal["mean", "mean_std"]) -> list[float]:

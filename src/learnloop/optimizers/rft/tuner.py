@@ -12,7 +12,8 @@ from typing import Any
 from learnloop.codec import Demo
 from learnloop.config import Config
 from learnloop.models.policy import PolicyProcess, TrainRow
-from learnloop.optimizers.rft.advantage import advantages, most_telling, teaches
+from learnloop.optimizers.rft.advantage import advantages, most_telling
+from learnloop.summary import teaches
 from learnloop.task import Task
 from learnloop.trace import Trace, Turn
 
@@ -127,8 +128,11 @@ class Tuner:
 
 
 def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
-    """Return at most `limit` demonstrations as rows of weight 1, drawn by seed."""
-    order = list(demos)
+    """Return the first `limit` demonstrations as rows of weight 1, in an order drawn by seed.
+
+    The first ones and not any: a file balances its kinds of task in its own order.
+    """
+    order = list(demos[:limit])
     random.Random(seed).shuffle(order)
     return [
         TrainRow(
@@ -138,5 +142,5 @@ def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
             advantage=1.0,
             temperature=1.0,
         )
-        for d in order[:limit]
+        for d in order
     ]
