@@ -68,7 +68,7 @@ class Small:
         )
 
     def run(self, *words: str, **environ: str) -> Done:
-        with self.start(*words, **environ) as process:
+        with self.start(*words, deaf=False, **environ) as process:
             out, err = process.communicate()
         return Done(code=process.returncode, out=out, err=err)
 
