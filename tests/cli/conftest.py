@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.command_line import Done
 from tests.tiny_project import make_project
 
 PROGRAM = "import sys; from learnloop.cli import main; sys.exit(main())"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """Return the one JSON object of stdout."""
-        return json.loads(self.out)
-
-    @property
-    def line(self) -> str:
-        """Return the one line of stderr."""
-        lines = self.err.splitlines()
-        assert len(lines) == 1, self.err
-        return lines[0]
 
 
 Learnloop = Callable[..., Done]

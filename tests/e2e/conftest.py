@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
 import sqlite3
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command_line import Done
 from tests.e2e.small_project import make_small_project
 
 from learnloop.cli import main
@@ -26,19 +26,6 @@ from learnloop.project import Project
 from learnloop.store import EventRecord, RunRecord
 
 Moment = Callable[["Small"], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)

@@ -74,13 +74,18 @@ def forward_chunk(
     span = int(own.max()) + 1
     span = min(-(-span // 32) * 32, cache.capacity)
     keys_at = torch.arange(span, device=own.device)
-    hidden = (keys_at[None, None, :] > own[:, :, None])[:, None, None]
+    hidden = keys_at[None, None, :] > own[:, :, None]
+    if width >= WIDE:
+        attend = _attend_wide
+        mask = torch.nn.functional.pad(~hidden[:, None], (len(prefix), 0), value=True)
+    else:
+        attend, mask = _attend_narrow, hidden[:, None, None]
     where = _Rows(chunk.slots, span)
     x = weights["embed"][chunk.tokens.flatten()]
     for layer in range(weights.shape.layers):
         q, k, v = project(weights, layer, x, cos, sin)
         _write(cache, layer, chunk.slots, own, (k, v))
-        out = _attend(q.reshape(rows, width, *q.shape[1:]), cache, layer, prefix, where, hidden)
+        out = attend(q.reshape(rows, width, *q.shape[1:]), cache, layer, prefix, where, mask)
         x = finish_layer(weights, layer, x, out)
     last = torch.arange(rows, device=own.device) * width + chunk.lengths - 1
     return final_norm(weights, x[last])
@@ -131,19 +136,13 @@ class _Rows:
         return seen[self.range] if self.close else seen[self.slots]
 
 
-def _attend(
-    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
-) -> Tensor:
-    """Attend over prefix and own tokens; returns [B*T, Q*D] for queries [B, T, Q, D]."""
-    if q.shape[1] >= WIDE:
-        return _attend_wide(q, cache, layer, prefix, where, hidden)
-    return _attend_narrow(q, cache, layer, prefix, where, hidden)
-
-
 def _attend_wide(
-    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
+    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, seen: Tensor
 ) -> Tensor:
-    """Attend with many queries a row: the fused kernel, on gathered keys and values."""
+    """Attend with many queries a row: the fused kernel, on gathered keys and values.
+
+    Returns [B*T, Q*D] for queries [B, T, Q, D]; `seen` is [B, 1, T, P+S].
+    """
     rows, width, heads, dim = q.shape
     keys = cache.keys[layer][..., : where.span][where.slots].transpose(2, 3)
     values = cache.values[layer][:, :, : where.span][where.slots]
@@ -152,12 +151,11 @@ def _attend_wide(
         keys = torch.cat((shared, keys), dim=2)
         values = torch.cat((prefix.values[layer].expand(rows, -1, -1, -1), values), dim=2)
     groups = heads // keys.shape[1]
-    mask = torch.nn.functional.pad(~hidden[:, 0], (len(prefix), 0), value=True)
     out = torch.nn.functional.scaled_dot_product_attention(
         q.transpose(1, 2),
         keys.repeat_interleave(groups, 1),
         values.repeat_interleave(groups, 1),
-        attn_mask=mask,
+        attn_mask=seen,
     )
     return out.transpose(1, 2).reshape(rows * width, heads * dim)
 
@@ -167,7 +165,8 @@ def _attend_narrow(
 ) -> Tensor:
     """Attend with few queries a row: one softmax, the G heads of a group as query rows.
 
-    The prefix is one matrix product for all rows. The fused kernel is several times slower here.
+    Returns [B*T, Q*D] for queries [B, T, Q, D]; `hidden` is [B, 1, 1, T, S]. The prefix is one
+    matrix product for all rows. The fused kernel is several times slower here.
     """
     rows, width, heads, dim = q.shape
     kv_heads = cache.shape.kv_heads

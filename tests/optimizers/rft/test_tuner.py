@@ -83,7 +83,7 @@ async def life(model: Path, folder: Path) -> tuple[list[dict[str, object]], byte
         assert (await tuner.start()).step == -1
         seen.append(dict(await tuner.warm_up(demo_rows(demos, 4, 0))))
         seen.append(await tuner.update(await groups_of(policy), {"task": TASK}))
-        await tuner.save(Progress(step=1, seconds=2.5))
+        await tuner.save(Progress(step=1))
         seen.append(await tuner.update((await groups_of(policy))[1:], {"task": TASK}))
         seen.append(await tuner.update(await groups_of(policy), {"task": TASK}))
         await policy.snapshot("whole", folder / "whole")
@@ -92,7 +92,7 @@ async def life(model: Path, folder: Path) -> tuple[list[dict[str, object]], byte
     policy = await start()
     try:
         tuner = Tuner(policy, CONFIG, folder)
-        assert await tuner.start() == Progress(step=1, seconds=2.5)
+        assert await tuner.start() == Progress(step=1)
         await tuner.update(await groups_of(policy), {"task": TASK})
         await policy.snapshot("resumed", folder / "resumed")
     finally:

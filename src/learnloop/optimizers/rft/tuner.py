@@ -23,7 +23,6 @@ class Progress:
     """Where training stands: `step` updates are done (0 after the warm-up, -1 before it)."""
 
     step: int
-    seconds: float = 0.0
 
 
 class Tuner:
@@ -56,13 +55,11 @@ class Tuner:
         if not self._state.exists():
             return Progress(step=-1)
         saved = await self._policy.load_state(self._state)
-        return Progress(step=int(saved["step"]), seconds=float(saved["seconds"]))
+        return Progress(step=int(saved["step"]))
 
     async def save(self, progress: Progress) -> None:
         """Write the training state, whole or not at all."""
-        await self._policy.save_state(
-            self._state, {"step": progress.step, "seconds": progress.seconds}
-        )
+        await self._policy.save_state(self._state, {"step": progress.step})
 
     async def warm_up(self, rows: Sequence[TrainRow]) -> Mapping[str, float]:
         """Learn from demonstrations; returns loss at the first and the last update."""
