@@ -75,13 +75,16 @@ def forward_chunk(
     span = min(-(-span // 32) * 32, cache.capacity)
     keys_at = torch.arange(span, device=own.device)
     hidden = keys_at[None, None, :] > own[:, :, None]
+    x = weights["embed"][chunk.tokens.flatten()]
     if width >= WIDE:
         attend = _attend_wide
-        mask = torch.nn.functional.pad(~hidden[:, None], (len(prefix), 0), value=True)
+        groups = weights.shape.heads // weights.shape.kv_heads
+        ahead = torch.nn.functional.pad(hidden[:, None].repeat(1, 1, groups, 1), (len(prefix), 0))
+        mask = torch.zeros(ahead.shape, dtype=x.dtype, device=x.device)
+        mask.masked_fill_(ahead, -torch.inf)
     else:
         attend, mask = _attend_narrow, hidden[:, None, None]
     where = _Rows(chunk.slots, span)
-    x = weights["embed"][chunk.tokens.flatten()]
     for layer in range(weights.shape.layers):
         q, k, v = project(weights, layer, x, cos, sin)
         _write(cache, layer, chunk.slots, own, (k, v))
@@ -141,7 +144,8 @@ def _attend_wide(
 ) -> Tensor:
     """Attend with many queries a row: the fused kernel, on gathered keys and values.
 
-    Returns [B*T, Q*D] for queries [B, T, Q, D]; `seen` is [B, 1, T, P+S].
+    Returns [B*T, Q*D] for queries [B, T, Q, D]; `seen` is [B, 1, G*T, P+S], zero or minus infinity.
+    The G query heads of a key head become G times as many query rows: no key is copied for them.
     """
     rows, width, heads, dim = q.shape
     keys = cache.keys[layer][..., : where.span][where.slots].transpose(2, 3)
@@ -150,14 +154,13 @@ def _attend_wide(
         shared = prefix.keys[layer].transpose(1, 2).expand(rows, -1, -1, -1)
         keys = torch.cat((shared, keys), dim=2)
         values = torch.cat((prefix.values[layer].expand(rows, -1, -1, -1), values), dim=2)
-    groups = heads // keys.shape[1]
+    kv_heads = keys.shape[1]
+    grouped = q.view(rows, width, kv_heads, -1, dim).permute(0, 2, 3, 1, 4)
     out = torch.nn.functional.scaled_dot_product_attention(
-        q.transpose(1, 2),
-        keys.repeat_interleave(groups, 1),
-        values.repeat_interleave(groups, 1),
-        attn_mask=seen,
+        grouped.reshape(rows, kv_heads, -1, dim), keys, values, attn_mask=seen
     )
-    return out.transpose(1, 2).reshape(rows * width, heads * dim)
+    out = out.view(rows, kv_heads, -1, width, dim).permute(0, 3, 1, 2, 4)
+    return out.reshape(rows * width, heads * dim)
 
 
 def _attend_narrow(

@@ -53,6 +53,11 @@ class SlotCache:
         """Free a slot."""
         self._free.append(slot)
 
+    @property
+    def unused(self) -> bool:
+        """Return whether no conversation holds a slot."""
+        return len(self._free) == self.slots
+
     def reserve(self, tokens: int) -> None:
         """Make sure that each slot can hold `tokens` tokens."""
         if tokens > self.capacity:

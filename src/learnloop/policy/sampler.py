@@ -135,6 +135,8 @@ class Sampler:
         if lane.slot >= 0:
             self.cache.give_back(lane.slot)
             lane.slot = -1
+            if self.cache.unused:  # gigabytes that another sampler or training can use
+                self.cache.drop()
 
     @property
     def busy(self) -> bool:
