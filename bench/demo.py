@@ -15,12 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,34 @@ def toss_coins(project: Path, seed: int) -> str:
     return before
 
 
-def learnloop(*arguments: str) -> None:
-    """Run the command line; progress goes to the terminal."""
-    subprocess.run([sys.executable, "-m", "learnloop", *arguments], check=True, stdout=sys.stderr)
+def learnloop(*arguments: str) -> float:
+    """Run the command line, progress to the terminal; return the peak memory of its processes, GB."""
+    command = [sys.executable, "-m", "learnloop", *arguments]
+    peak = 0
+    with subprocess.Popen(command, stdout=sys.stderr) as process:
+        while process.poll() is None:
+            peak = max(peak, tree_rss(process.pid))
+            time.sleep(0.2)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return peak / 2**30
+
+
+def tree_rss(root: int) -> int:
+    """Return the resident bytes of a process and all its descendants (Linux; elsewhere 0).
+
+    Pages that several of them share count for each: an upper bound.
+    """
+    parents, sizes = dict[int, int](), dict[int, int]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            sizes[int(folder.name)] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+    family = {root}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(sizes.get(pid, 0) for pid in family)
 
 
 def run(seed: int, *, control: bool) -> Path:
@@ -110,7 +136,7 @@ def run(seed: int, *, control: bool) -> Path:
         place = ("--project", str(project))
         if control:
             before = toss_coins(project, seed)
-            learnloop("train", str(project), "--seed", str(seed), "--quiet")
+            peak = learnloop("train", str(project), "--seed", str(seed), "--quiet")
             (project / "learnloop.toml").write_text(before)
             opened = Project.open(project)
             with opened.open_store() as store:
@@ -126,10 +152,10 @@ def run(seed: int, *, control: bool) -> Path:
                     "--quiet",
                 )
         else:
-            learnloop("train", str(project), "--seed", str(seed))
-            learnloop("report", "latest", "--open-test", *place)
+            peak = learnloop("train", str(project), "--seed", str(seed))
+            peak = max(peak, learnloop("report", "latest", "--open-test", *place))
         with Project.open(project).open_store() as store:
-            found = collect(project, store, seed, control=control)
+            found = collect(project, store, seed, control=control) | {"peak_gb": round(peak, 2)}
         target = RESULTS / f"{'control' if control else 'seed'}-{seed}.json"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(dump(found))
@@ -178,10 +204,6 @@ def collect(project: Path, store: Store, seed: int, *, control: bool) -> dict[st
         "chosen": history.chosen.rpartition("/")[2],
         "gate": history.gate.outcome if history.gate else None,
         "minutes": minutes(history),
-        "peak_rss_mb": {
-            "policy": max((s.loss.get("peak_rss_mb", 0.0) for s in history.steps), default=0.0),
-            "command": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
-        },
         "probe": probe_counts(history, tasks),
         "steps": [step_row(s) for s in history.steps],
         "rows": [raw(arm, t, tasks[t.task_id]) for arm, traces in arms.items() for t in traces],
@@ -410,7 +432,7 @@ def targets(found: Mapping[str, Any]) -> list[tuple[bool, str]]:
                 f"{name}: the whole run in {minutes_of['all']:.1f} minutes, at most 12",
             )
         )
-        peak = sum(runs[name]["peak_rss_mb"].values()) / 1024
+        peak = runs[name]["peak_gb"]
         out.append((peak < 8, f"{name}: peak memory {peak:.1f} GB, below 8"))
         out += savings(name, value)
     if gains:

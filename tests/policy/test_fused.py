@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from learnloop.policy.fused import ROWS, glu_linear, norm_linear, rms_norm, token_logprob
+from learnloop.policy.fused import ROWS, feed_forward, norm_linear, rms_norm, token_logprob
 
 EPS = 1e-5
 DTYPES = [torch.float32, torch.bfloat16]
@@ -76,14 +76,22 @@ def test_norm_and_linear_layer_equal_the_two_in_turn(dtype: torch.dtype, biased:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gated_activation_and_linear_layer_equal_the_two_in_turn(dtype: torch.dtype) -> None:
-    inputs = [noise(9, 24, dtype=dtype), noise(16, 12, seed=1, dtype=dtype)]
+def test_a_feed_forward_layer_equals_its_parts_in_turn(dtype: torch.dtype) -> None:
+    inputs = [
+        noise(9, 16, dtype=dtype),
+        noise(16, seed=1, dtype=dtype),
+        noise(24, 16, seed=2, dtype=dtype),
+        noise(16, 12, seed=3, dtype=dtype),
+    ]
 
-    def plain(gate_up: Tensor, matrix: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.linear(F.silu(gate) * up, matrix)
+    def ours_of(x: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+        return feed_forward(x, norm, gate_up, down, EPS)
 
-    out, ours = gradients(glu_linear, inputs)
+    def plain(x: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+        gate, up = F.linear(plain_norm(x, norm), gate_up).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up, down)
+
+    out, ours = gradients(ours_of, inputs)
     expected, theirs = gradients(plain, inputs)
     assert torch.equal(out, expected)
     assert same(ours, theirs)

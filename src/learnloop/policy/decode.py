@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,30 +14,17 @@ from learnloop.policy.weights import Weights
 
 CLOSE = 1.6
 """Slots count as close together when the slice that holds them is at most this much longer."""
-WIDE = 16
-"""New tokens a row from which the fused attention kernel pays."""
+BLOCK = 256
+"""Fed tokens of one conversation whose attention is computed together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """New tokens of some conversations: row b holds `lengths[b]` of T columns, the rest is padding.
+class Feed:
+    """New tokens of one conversation, whose cache at `slot` holds `offset` own tokens already."""
 
-    `slots` [B] says where each row's cache is, `offsets` [B] how many own tokens it holds already.
-    """
-
-    tokens: Tensor
-    lengths: Tensor
-    slots: Tensor
-    offsets: Tensor
-
-    def rows(self, at: Tensor) -> Chunk:
-        """Return some rows of the chunk."""
-        return Chunk(
-            tokens=self.tokens[at],
-            lengths=self.lengths[at],
-            slots=self.slots[at],
-            offsets=self.offsets[at],
-        )
+    tokens: Sequence[int]
+    slot: int
+    offset: int
 
 
 @torch.inference_mode()
@@ -64,42 +52,119 @@ def compute_prefix(
 
 
 @torch.inference_mode()
-def forward_chunk(
-    weights: Weights, cache: SlotCache, prefix: Prefix, chunk: Chunk, rope: tuple[Tensor, Tensor]
+def forward_feeds(
+    weights: Weights,
+    cache: SlotCache,
+    prefix: Prefix,
+    feeds: Sequence[Feed],
+    rope: tuple[Tensor, Tensor],
 ) -> Tensor:
-    """Feed a chunk, write its keys and values in place, return hidden states [B, H] of last tokens."""
-    rows, width = chunk.tokens.shape
-    own = chunk.offsets[:, None] + torch.arange(width, device=chunk.tokens.device)
-    cos, sin = (t[(len(prefix) + own).clamp(max=len(t) - 1).flatten()] for t in rope)
-    span = int(own.max()) + 1
-    span = min(-(-span // 32) * 32, cache.capacity)
-    keys_at = torch.arange(span, device=own.device)
-    hidden = keys_at[None, None, :] > own[:, :, None]
-    x = weights["embed"][chunk.tokens.flatten()]
-    if width >= WIDE:
-        attend = _attend_wide
-        groups = weights.shape.heads // weights.shape.kv_heads
-        ahead = torch.nn.functional.pad(hidden[:, None].repeat(1, 1, groups, 1), (len(prefix), 0))
-        mask = torch.zeros(ahead.shape, dtype=x.dtype, device=x.device)
-        mask.masked_fill_(ahead, -torch.inf)
-    else:
-        attend, mask = _attend_narrow, hidden[:, None, None]
-    where = _Rows(chunk.slots, span)
+    """Compute feeds side by side, write keys and values in place; [B, H] hidden states of last tokens."""
+    device = rope[0].device
+    sizes = [len(f.tokens) for f in feeds]
+    tokens = torch.tensor([t for f in feeds for t in f.tokens], device=device)
+    own = [range(f.offset, f.offset + n) for f, n in zip(feeds, sizes, strict=True)]
+    at = torch.tensor([i for places in own for i in places], device=device)
+    slots = torch.tensor(
+        [f.slot for f, n in zip(feeds, sizes, strict=True) for _ in range(n)], device=device
+    )
+    cos, sin = (t[len(prefix) + at] for t in rope)
+    blocks = _blocks(feeds)
+    future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=cache.dtype, device=device).triu_(1)
+    x = weights["embed"][tokens]
     for layer in range(weights.shape.layers):
         q, k, v = project(weights, layer, x, cos, sin)
-        _write(cache, layer, chunk.slots, own, (k, v))
-        out = attend(q.reshape(rows, width, *q.shape[1:]), cache, layer, prefix, where, mask)
-        x = finish_layer(weights, layer, x, out)
-    last = torch.arange(rows, device=own.device) * width + chunk.lengths - 1
+        cache.keys[layer][slots, :, :, at] = k
+        cache.values[layer][slots, :, at] = v
+        x = finish_layer(weights, layer, x, _attend_blocks(q, cache, layer, prefix, blocks, future))
+    last = torch.tensor(sizes, device=device).cumsum(0) - 1
     return final_norm(weights, x[last])
 
 
-def _write(
-    cache: SlotCache, layer: int, slots: Tensor, own: Tensor, kv: tuple[Tensor, Tensor]
-) -> None:
-    k, v = (t.reshape(*own.shape, *t.shape[1:]) for t in kv)
-    cache.keys[layer][slots[:, None], :, :, own] = k
-    cache.values[layer][slots[:, None], :, own] = v
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """Fed tokens `start` to `start + size` of a pass, which see `past` own tokens and themselves."""
+
+    start: int
+    size: int
+    slot: int
+    past: int
+
+
+def _blocks(feeds: Sequence[Feed]) -> list[_Block]:
+    out: list[_Block] = []
+    start = 0
+    for feed in feeds:
+        for first in range(0, len(feed.tokens), BLOCK):
+            size = min(BLOCK, len(feed.tokens) - first)
+            past = feed.offset + first
+            out.append(_Block(start=start + first, size=size, slot=feed.slot, past=past))
+        start += len(feed.tokens)
+    return out
+
+
+def _attend_blocks(
+    q: Tensor,
+    cache: SlotCache,
+    layer: int,
+    prefix: Prefix,
+    blocks: Sequence[_Block],
+    future: Tensor,
+) -> Tensor:
+    """Attend from queries [N, Q, D], block by block over what each sees; returns [N, Q*D].
+
+    The prefix is one matrix product for all. The G heads of a key head are rows: [K, N*G, D].
+    """
+    count, heads, dim = q.shape
+    kv_heads = cache.shape.kv_heads
+    groups = heads // kv_heads
+    rows_q = (q * dim**-0.5).view(count, kv_heads, groups, dim).transpose(0, 1)
+    rows_q = rows_q.reshape(kv_heads, count * groups, dim)
+    shared = rows_q @ prefix.keys[layer] if len(prefix) else None
+    out = torch.empty_like(rows_q)
+    for b in blocks:
+        rows = slice(b.start * groups, (b.start + b.size) * groups)
+        seen = b.past + b.size
+        scores = rows_q[:, rows] @ cache.keys[layer][b.slot, :, :, :seen]
+        ahead = scores.view(kv_heads, b.size, groups, seen)[..., b.past :]
+        ahead.add_(future[: b.size, None, : b.size])
+        if shared is not None:
+            scores = torch.cat((shared[:, rows], scores), dim=-1)
+        weight = scores.softmax(dim=-1)
+        part = weight[..., len(prefix) :] @ cache.values[layer][b.slot, :, :seen]
+        if shared is not None:
+            part += weight[..., : len(prefix)] @ prefix.values[layer]
+        out[:, rows] = part
+    return out.view(kv_heads, count, groups, dim).transpose(0, 1).reshape(count, heads * dim)
+
+
+@torch.inference_mode()
+def forward_tokens(
+    weights: Weights,
+    cache: SlotCache,
+    prefix: Prefix,
+    feeds: Sequence[Feed],
+    rope: tuple[Tensor, Tensor],
+) -> Tensor:
+    """Compute one token for each conversation, write in place; return hidden states [B, H]."""
+    device = rope[0].device
+    slots, own = (
+        torch.tensor(x, device=device)
+        for x in zip(*((f.slot, f.offset) for f in feeds), strict=True)
+    )
+    cos, sin = (t[len(prefix) + own] for t in rope)
+    span = max(f.offset for f in feeds) + 1
+    span = min(-(-span // 32) * 32, cache.capacity)
+    hidden = torch.arange(span, device=device) > own[:, None]
+    where = _Rows(slots, span)
+    x = weights["embed"][torch.tensor([f.tokens[0] for f in feeds], device=device)]
+    for layer in range(weights.shape.layers):
+        q, k, v = project(weights, layer, x, cos, sin)
+        cache.keys[layer][slots, :, :, own] = k
+        cache.values[layer][slots, :, own] = v
+        attended = _attend_one(q, cache, layer, prefix, where, hidden[:, None, None])
+        x = finish_layer(weights, layer, x, attended)
+    return final_norm(weights, x)
 
 
 class _Rows:
@@ -139,56 +204,29 @@ class _Rows:
         return seen[self.range] if self.close else seen[self.slots]
 
 
-def _attend_wide(
-    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, seen: Tensor
-) -> Tensor:
-    """Attend with many queries a row: the fused kernel, on gathered keys and values.
-
-    Returns [B*T, Q*D] for queries [B, T, Q, D]; `seen` is [B, 1, G*T, P+S], zero or minus infinity.
-    The G query heads of a key head become G times as many query rows: no key is copied for them.
-    """
-    rows, width, heads, dim = q.shape
-    keys = cache.keys[layer][..., : where.span][where.slots].transpose(2, 3)
-    values = cache.values[layer][:, :, : where.span][where.slots]
-    if len(prefix):
-        shared = prefix.keys[layer].transpose(1, 2).expand(rows, -1, -1, -1)
-        keys = torch.cat((shared, keys), dim=2)
-        values = torch.cat((prefix.values[layer].expand(rows, -1, -1, -1), values), dim=2)
-    kv_heads = keys.shape[1]
-    grouped = q.view(rows, width, kv_heads, -1, dim).permute(0, 2, 3, 1, 4)
-    out = torch.nn.functional.scaled_dot_product_attention(
-        grouped.reshape(rows, kv_heads, -1, dim), keys, values, attn_mask=seen
-    )
-    out = out.view(rows, kv_heads, -1, width, dim).permute(0, 3, 1, 2, 4)
-    return out.reshape(rows * width, heads * dim)
-
-
-def _attend_narrow(
+def _attend_one(
     q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
 ) -> Tensor:
-    """Attend with few queries a row: one softmax, the G heads of a group as query rows.
+    """Attend with one query a row: one softmax, the G heads of a group as query rows.
 
-    Returns [B*T, Q*D] for queries [B, T, Q, D]; `hidden` is [B, 1, 1, T, S]. The prefix is one
-    matrix product for all rows. The fused kernel is several times slower here.
+    Returns [B, Q*D] for queries [B, Q, D]; `hidden` is [B, 1, 1, S]. The prefix is one matrix
+    product for all rows. The fused kernel is several times slower here.
     """
-    rows, width, heads, dim = q.shape
+    rows, heads, dim = q.shape
     kv_heads = cache.shape.kv_heads
-    groups = heads // kv_heads
-    q = (q * dim**-0.5).reshape(rows, width, kv_heads, groups, dim).permute(0, 2, 3, 1, 4)
-    own_q = where.spread(q.reshape(rows, kv_heads, groups * width, dim))
-    scores = where.take(own_q @ where.keys(cache.keys[layer]))
-    scores = scores.view(rows, kv_heads, groups, width, where.span).masked_fill(hidden, -torch.inf)
+    q = (q * dim**-0.5).view(rows, kv_heads, -1, dim)
+    scores = where.take(where.spread(q) @ where.keys(cache.keys[layer]))
+    scores = scores.masked_fill(hidden, -torch.inf)
     if len(prefix):
-        shared_q = q.transpose(0, 1).reshape(kv_heads, rows * groups * width, dim)
-        shared = (shared_q @ prefix.keys[layer]).view(kv_heads, rows, groups, width, -1)
+        shared_q = q.transpose(0, 1).reshape(kv_heads, -1, dim)
+        shared = (shared_q @ prefix.keys[layer]).view(kv_heads, rows, -1, len(prefix))
         scores = torch.cat((shared.transpose(0, 1), scores), dim=-1)
     # bf16 in and out, fp32 inside: six times faster than asking for fp32 and casting back.
     weight = scores.softmax(dim=-1)
-    own_w = weight[..., len(prefix) :].reshape(rows, kv_heads, groups * width, where.span)
-    out = where.take(where.spread(own_w) @ where.values(cache.values[layer]))
-    out = out.view(rows, kv_heads, groups, width, dim)
+    own = where.spread(weight[..., len(prefix) :].contiguous())
+    out = where.take(own @ where.values(cache.values[layer]))
     if len(prefix):
         shared_w = weight[..., : len(prefix)].transpose(0, 1).reshape(kv_heads, -1, len(prefix))
-        shared_out = (shared_w @ prefix.values[layer]).view(kv_heads, rows, groups, width, dim)
+        shared_out = (shared_w @ prefix.values[layer]).view(kv_heads, rows, -1, dim)
         out = out + shared_out.transpose(0, 1)
-    return out.permute(0, 3, 1, 2, 4).reshape(rows * width, heads * dim)
+    return out.reshape(rows, heads * dim)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from learnloop.policy.fused import glu_linear, norm_linear, rms_norm
+from learnloop.policy.fused import feed_forward, norm_linear, rms_norm
 from learnloop.policy.shape import Shape
 from learnloop.policy.weights import Weights
 
@@ -50,9 +50,8 @@ def finish_layer(weights: Weights, layer: int, x: Tensor, attended: Tensor) -> T
     """Add attention output [N, Q*D] and the feed-forward part to `x` [N, H]."""
     s = weights.shape
     x = x + F.linear(attended, weights[f"{layer}.o"])
-    norm = weights[f"{layer}.post_norm"]
-    gate_up = norm_linear(x, norm, weights[f"{layer}.gate_up"], None, s.eps)
-    return x + glu_linear(gate_up, weights[f"{layer}.down"])
+    norm, gate_up = weights[f"{layer}.post_norm"], weights[f"{layer}.gate_up"]
+    return x + feed_forward(x, norm, gate_up, weights[f"{layer}.down"], s.eps)
 
 
 def final_norm(weights: Weights, x: Tensor) -> Tensor:

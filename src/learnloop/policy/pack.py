@@ -50,6 +50,14 @@ def pack(rows: Sequence[Transcript], max_tokens: int) -> list[Pack]:
     return packs[::-1]
 
 
+def balance(packs: Sequence[Pack], shares: int) -> list[list[Pack]]:
+    """Deal packs out so that the shares hold about the same tokens: largest first, to the smallest."""
+    out: list[list[Pack]] = [[] for _ in range(shares)]
+    for one in sorted(packs, key=lambda p: -p.tokens):
+        min(out, key=lambda share: sum(p.tokens for p in share)).append(one)
+    return out
+
+
 def _last_packs(rows: Sequence[Transcript], max_tokens: int) -> list[tuple[int, int, int]]:
     """Return each pack that could end with the last row: its first row, shared tokens, all tokens."""
     ways: list[tuple[int, int, int]] = []

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from learnloop.policy.decode import Chunk, compute_prefix, forward_chunk
+from learnloop.policy.decode import Feed, compute_prefix, forward_feeds, forward_tokens
 from learnloop.policy.draw import draw, uniforms
 from learnloop.policy.kv import Prefix, SlotCache
 from learnloop.policy.network import rope_table
@@ -215,35 +215,22 @@ class Sampler:
         twins.lanes.append(lane)
         return twins.hidden
 
-    def _forward(self, lanes: list[Lane], feeds: list[list[int]]) -> Tensor:
+    def _forward(self, lanes: list[Lane], tokens: list[list[int]]) -> Tensor:
+        """Compute new tokens of each lane, one pass for each prefix; [B, H] hidden of last tokens."""
         for lane in lanes:
             if lane.slot < 0:
                 lane.slot = self.cache.take()
-        width = max(map(len, feeds))
-        self.cache.reserve(max(x.length for x in lanes) + width)
-        device = self.rope[0].device
-        chunk = Chunk(
-            tokens=torch.tensor([f + [0] * (width - len(f)) for f in feeds], device=device),
-            lengths=torch.tensor([len(f) for f in feeds], device=device),
-            slots=torch.tensor([x.slot for x in lanes], device=device),
-            offsets=torch.tensor([x.length for x in lanes], device=device),
-        )
-        hidden = self._forward_by_prefix(lanes, chunk)
-        for lane, feed in zip(lanes, feeds, strict=True):
-            lane.length += len(feed)
-        return hidden
-
-    def _forward_by_prefix(self, lanes: list[Lane], chunk: Chunk) -> Tensor:
-        """Compute a chunk with one forward pass for each prefix among its lanes."""
-        order = _by_prefix(lanes)
-        if len(order) == 1:
-            return forward_chunk(self.weights, self.cache, lanes[0].prefix, chunk, self.rope)
-        device = chunk.tokens.device
+        self.cache.reserve(max(x.length + len(t) for x, t in zip(lanes, tokens, strict=True)))
+        forward = forward_tokens if all(len(t) == 1 for t in tokens) else forward_feeds
         shape = (len(lanes), self.weights.shape.hidden)
-        hidden = torch.empty(shape, dtype=self.cache.dtype, device=device)
-        for prefix, rows in order.items():
-            at = torch.tensor(rows, device=device)
-            hidden[at] = forward_chunk(self.weights, self.cache, prefix, chunk.rows(at), self.rope)
+        hidden = torch.empty(shape, dtype=self.cache.dtype, device=self.rope[0].device)
+        for prefix, rows in _by_prefix(lanes).items():
+            feeds = [
+                Feed(tokens=tokens[i], slot=lanes[i].slot, offset=lanes[i].length) for i in rows
+            ]
+            hidden[rows] = forward(self.weights, self.cache, prefix, feeds, self.rope)
+        for lane, new in zip(lanes, tokens, strict=True):
+            lane.length += len(new)
         return hidden
 
     def _sample(self, lanes: list[Lane], hidden: Tensor) -> None:
@@ -279,16 +266,13 @@ def _by_prefix(lanes: list[Lane]) -> dict[Prefix, list[int]]:
 
 
 def _batches(lanes: list[Lane]) -> list[list[Lane]]:
-    """Group lanes of similar feed length so that padding stays small."""
+    """Cut lanes that wait into passes of at most CHUNK_TOKENS tokens (a longer one stands alone)."""
     out: list[list[Lane]] = []
-    for lane in sorted(lanes, key=lambda x: (len(x.pending), x.slot)):
-        n = len(lane.pending)
-        if (
-            out
-            and (len(out[-1]) + 1) * n <= CHUNK_TOKENS
-            and n <= 1.3 * len(out[-1][0].pending) + 8
-        ):
-            out[-1].append(lane)
-        else:
-            out.append([lane])
+    size = 0
+    for lane in sorted(lanes, key=lambda x: x.slot):
+        size += len(lane.pending)
+        if not out or size > CHUNK_TOKENS:
+            out.append([])
+            size = len(lane.pending)
+        out[-1].append(lane)
     return out

@@ -6,6 +6,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +18,15 @@ from learnloop.errors import ConfigError
 from learnloop.policy.adapter import Adapter
 from learnloop.policy.losses import dr_grpo, supervised
 from learnloop.policy.network import rope_table
-from learnloop.policy.pack import Pack, pack
+from learnloop.policy.pack import Pack, balance, pack
 from learnloop.policy.train import TokenLoss, lay_out, new_logprobs
 from learnloop.policy.transcript import Transcript
 from learnloop.policy.weights import Weights
 
 LOSSES: dict[str, TokenLoss] = {"dr_grpo": dr_grpo.token_loss, "supervised": supervised.token_loss}
+
+WORKERS = 2
+"""Threads that compute gradients of different packs at the same time on a processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +113,34 @@ class Trainer:
     def gradients(
         self, packs: Sequence[Pack], loss: TokenLoss, count: int
     ) -> tuple[Weights, dict[str, float]]:
-        """Return fp32 gradients of the loss by the compute copy, and sums over sampled tokens."""
+        """Return fp32 gradients of the loss by the compute copy, and sums over sampled tokens.
+
+        On processors two threads with half of the cores each take about half of the packs each:
+        many pieces of a pass are too small to keep all cores busy.
+        """
+        threads = torch.get_num_threads()
+        workers = WORKERS if self.device == "cpu" and threads >= WORKERS else 1
+        shares = [share for share in balance(packs, workers) if share]
+
+        def work(share: Sequence[Pack]) -> tuple[Weights, dict[str, float]]:
+            torch.set_num_threads(max(1, threads // len(shares)))
+            return self._share_gradients(share, loss, count)
+
+        try:
+            with ThreadPoolExecutor(len(shares)) as pool:
+                parts = list(pool.map(work, shares))
+        finally:
+            torch.set_num_threads(threads)
+        total, sums = parts[0]
+        for more, values in parts[1:]:
+            for name, tensor in total.tensors.items():
+                tensor.add_(more[name])
+            sums = {name: sums[name] + values[name] for name in sums}
+        return total, sums
+
+    def _share_gradients(
+        self, packs: Sequence[Pack], loss: TokenLoss, count: int
+    ) -> tuple[Weights, dict[str, float]]:
         shape = self.master.shape
         total = Weights(shape, {n: torch.zeros_like(t) for n, t in self.master.tensors.items()})
         shared = {n: t.detach().requires_grad_(True) for n, t in self.current.tensors.items()}
