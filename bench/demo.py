@@ -129,19 +129,20 @@ def tree_rss(root: int) -> int:
     return sum(sizes.get(pid, 0) for pid in family)
 
 
-def run(seed: int, *, control: bool) -> Path:
-    """Make one run and write its rows."""
+def run(seed: int, *, control: bool, extra: Sequence[str]) -> Path:
+    """Make one run, with `extra` options for `train`, and write its rows."""
     with tempfile.TemporaryDirectory() as folder:
         project = copy_project(Path(folder))
         place = ("--project", str(project))
         if control:
             before = toss_coins(project, seed)
-            peak = learnloop("train", str(project), "--seed", str(seed), "--quiet")
+            peak = learnloop("train", str(project), "--seed", str(seed), "--quiet", *extra)
             (project / "learnloop.toml").write_text(before)
             opened = Project.open(project)
             with opened.open_store() as store:
                 name = training_run(store, "latest").id
-            for arm in ("warm", f"step-{opened.config.train.steps}"):
+                last = max(step.step for step in History(store=store, run_id=name).steps)
+            for arm in ("warm", f"step-{last}"):
                 learnloop(
                     "eval",
                     str(project),
@@ -152,7 +153,7 @@ def run(seed: int, *, control: bool) -> Path:
                     "--quiet",
                 )
         else:
-            peak = learnloop("train", str(project), "--seed", str(seed))
+            peak = learnloop("train", str(project), "--seed", str(seed), *extra)
             peak = max(peak, learnloop("report", "latest", "--open-test", *place))
         with Project.open(project).open_store() as store:
             found = collect(project, store, seed, control=control) | {"peak_gb": round(peak, 2)}
@@ -535,9 +536,12 @@ def main() -> int:
     what.add_argument("--summarise", action="store_true", help="write summary.json from the rows")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--control", action="store_true", help="random rewards")
+    parser.add_argument(
+        "extra", nargs="*", help="options for `learnloop train`, after --; not for committed runs"
+    )
     options = parser.parse_args()
     if options.run:
-        print(run(options.seed, control=options.control))
+        print(run(options.seed, control=options.control, extra=options.extra))
         return 0
     if options.summarise:
         SUMMARY.write_text(json.dumps(recompute(), indent=1) + "\n")

@@ -27,12 +27,22 @@ RANGES = {
     "operating profit": (20, 99),
     "net income": (10, 60),
 }
-KINDS = ("lookup", "indirect", "ratio", "difference", "highest", "compare")
+KINDS = ("lookup", "indirect", "ratio", "difference", "highest", "together")
+# Of the demonstrations. A look-up is a part of every harder solution and needs few of its own.
+DEMO_SHARES = {
+    "lookup": 20,
+    "indirect": 22,
+    "ratio": 32,
+    "difference": 32,
+    "highest": 24,
+    "together": 38,
+}
 SPLITS = (("train", 0.35), ("screen", 0.15), ("confirm", 0.25), ("test", 0.25))
 COMPANIES = 600
 TAKEN = "Bay Motors"  # the example in prompts/system.md, which no report should contradict
 RESTATED_SHARE = 0.085  # of the cells that have a later report: about 6 % of all cells
 MAX_RESTATED = 2  # in one company, so that notes stay short
+CLEAR_LEAD = 0.1  # of the highest year over the next
 EXPLICIT_SHARE = 0.4  # of look-ups where the company restated something
 
 Cell = tuple[str, int]
@@ -202,19 +212,19 @@ PHRASES = {
         "Compute the ratio of {item} to {other} of {who} in {year}.",
     ),
     "difference": (
-        "By how much did the {item} of {who} change from {year} to {later} ({later} minus {year})?",
-        "For {who}, what is {item} in {later} minus {item} in {year}?",
-        "Subtract the {year} {item} of {who} from its {later} {item}.",
+        "By how much did the {item} of {who} change from {year} to {later}?",
+        "What was the change in {item} at {who} from {year} to {later}?",
+        "From {year} to {later}, how much did {who} add to its {item}? A fall is negative.",
     ),
     "highest": (
         "In which year from {year} to {later} was the {item} of {who} highest?",
         "Which year from {year} to {later} had the highest {item} at {who}?",
         "When was the {item} of {who} at its highest, from {year} to {later}? Give the year.",
     ),
-    "compare": (
-        "How much higher was {item} at {who} than at {other} in {year} ({who} minus {other})?",
-        "In {year}, what is the {item} of {who} minus the {item} of {other}?",
-        "Subtract the {year} {item} of {other} from the {year} {item} of {who}.",
+    "together": (
+        "What was the {item} of {who} and {other} together in {year}?",
+        "Add up the {year} {item} of {who} and of {other}.",
+        "In {year}, how much {item} did {who} and {other} report in total?",
     ),
 }
 DESCRIPTIONS = (
@@ -310,47 +320,48 @@ def ask_difference(rng: random.Random, company: Company) -> Question:
 
 
 def ask_highest(rng: random.Random, company: Company) -> Question:
-    """Ask in which year of a span of three or four years an item was highest."""
-    spans = [(2020, 2022), (2021, 2023), (2020, 2023), (2020, 2023)]
+    """Ask in which of three years an item was highest, by a clear margin where there is one."""
     free = [
-        (item, span)
+        (item, range(year, year + 3))
         for item in ITEMS
-        for span in spans
-        if not any((item, y) in company.restated for y in range(span[0], span[1] + 1))
+        for year in YEARS[:-2]
+        if not any((item, y) in company.restated for y in range(year, year + 3))
     ]
-    item, (year, later) = rng.choice(free)
-    span = range(year, later + 1)
+    clear = [(item, span) for item, span in free if lead(company, item, span) >= CLEAR_LEAD]
+    item, span = rng.choice(clear or free)
+    words = {"item": item, "who": company.name, "year": span[0], "later": span[-1]}
     return Question(
-        text=phrase(rng, "highest", item=item, who=company.name, year=year, later=later),
+        text=phrase(rng, "highest", **words),
         answer=max(span, key=lambda y: company.first[item, y]),
         reads=tuple((company, item, y) for y in span),
     )
 
 
-def ask_compare(rng: random.Random, company: Company, other: Company) -> Question:
-    """Ask how much higher an item was at this company than at its pair."""
-    free = [
-        (item, year)
-        for item in ITEMS
-        for year in YEARS
-        if (item, year) not in {**company.restated, **other.restated}
-        and company.first[item, year] != other.first[item, year]
-    ]
+def lead(company: Company, item: str, span: Sequence[int]) -> float:
+    """Return by which share the highest figure of a span exceeds the next."""
+    second, first = sorted(company.first[item, y] for y in span)[-2:]
+    return first / second - 1
+
+
+def ask_together(rng: random.Random, company: Company, other: Company) -> Question:
+    """Ask for the sum of an item over this company and its pair."""
+    restated = {**company.restated, **other.restated}
+    free = [(item, year) for item in ITEMS for year in YEARS if (item, year) not in restated]
     item, year = rng.choice(free)
     ours, theirs = company.first[item, year], other.first[item, year]
     return Question(
-        text=phrase(rng, "compare", item=item, who=company.name, other=other.name, year=year),
-        answer=ours - theirs,
+        text=phrase(rng, "together", item=item, who=company.name, other=other.name, year=year),
+        answer=ours + theirs,
         reads=((company, item, year), (other, item, year)),
-        expression=f"{ours} - {theirs}",
+        expression=f"{ours} + {theirs}",
     )
 
 
 def ask(kind: str, company: Company, other: Company, seed: int) -> Question:
     """Return the question of one kind about one company."""
     rng = random.Random(f"{seed}/{kind}/{company.slug}")
-    if kind == "compare":
-        return ask_compare(rng, company, other)
+    if kind == "together":
+        return ask_together(rng, company, other)
     if kind == "lookup":
         return ask_lookup(rng, company, company.name)
     asked = {
@@ -444,10 +455,7 @@ class Reader:
             habit = "search"
         folders: dict[str, str] = {}
         opened: set[str] = set()
-        reads = list(question.reads)
-        if self.rng.random() < 0.5:
-            reads.reverse()
-        for company, _, year in reads:
+        for company, _, year in question.reads:
             if company.path(year) in opened:
                 continue
             if company.slug not in folders:
@@ -465,7 +473,7 @@ def make_demos(
     count: int,
     seed: int,
 ) -> list[Row]:
-    """Return demonstrations of training tasks, the same number of every kind."""
+    """Return demonstrations of training tasks; the shares of the kinds hold at every point."""
     rng = random.Random(f"{seed}/demos")
     by_kind = {
         kind: [t for t in tasks if t[0]["kind"] == kind and t[0]["split"] == "train"]
@@ -474,8 +482,11 @@ def make_demos(
     for pool in by_kind.values():
         rng.shuffle(pool)
     demos: list[Row] = []
-    for place in range(count):
-        row, question = by_kind[KINDS[place % len(KINDS)]][place // len(KINDS)]
+    given = dict.fromkeys(KINDS, 0)
+    for _ in range(count):
+        kind = min(KINDS, key=lambda k: (given[k] + 1) / DEMO_SHARES[k])
+        row, question = by_kind[kind][given[kind]]
+        given[kind] += 1
         reader = Reader(rng, tools)
         reader.solve(row, question)
         demos.append({"task_id": row["id"], "messages": reader.messages})

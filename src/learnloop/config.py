@@ -194,6 +194,8 @@ class RftConfig:
     """Whether all weights are trained or a low-rank adapter."""
     learning_rate: float = 3e-5
     """Step size of Adam."""
+    rate_warmup: int = 5
+    """Updates over which the learning rate rises to its value; Adam's first ones are its roughest."""
     lora_rank: int = 16
     """Rank of the adapter."""
     lora_alpha: float = 32.0
@@ -257,7 +259,7 @@ class WarmupConfig:
     batch_size: int = 16
     """Demonstrations in one update."""
     learning_rate: float = 3e-5
-    """Step size of Adam during the warm-up."""
+    """Largest step size of Adam during the warm-up: it rises over the first tenth, then falls to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

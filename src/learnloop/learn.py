@@ -58,7 +58,7 @@ async def learn(run: Run) -> GateResult:
     for step, tasks in enumerate(plan, start=1):
         if step > progress.step:
             groups = await explore(run, step, tasks)
-            metrics = await tuner.update(groups, run.tasks)
+            metrics = await tuner.update(step, groups, run.tasks)
             progress = await checkpoint(run, tuner, step, groups, metrics)
         if is_evaluated(run, step):
             await evaluate(run, run.checkpoint(step), step=step)

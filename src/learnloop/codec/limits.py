@@ -53,6 +53,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "train.report_tasks": (0, _MANY),
     "train.max_concurrency": (1, 100_000),
     "train.rft.learning_rate": (0, 1),
+    "train.rft.rate_warmup": (0, 1_000_000),
     "train.rft.lora_rank": (1, 4096),
     "train.rft.lora_alpha": (1e-6, 1e6),
     "train.rft.clip_low": (0, 1),

@@ -316,6 +316,8 @@ async def _launch(socket: Path, threads: int) -> asyncio.subprocess.Process:
         "-m",
         "learnloop.policy",
         *arguments,
+        # glibc: each thread's own heap would keep what it has freed, gigabytes after an update.
+        env={"MALLOC_ARENA_MAX": "2", **os.environ},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from learnloop.policy.memory import trim
 from learnloop.policy.shape import Shape
 
 BLOCK = 64
 """Capacity grows by whole blocks of this many tokens."""
+MOST_NEW_SLOTS = 32
+"""Slots are doubled until so many are added at a time."""
 
 
 @dataclass(eq=False)
@@ -45,7 +48,8 @@ class SlotCache:
     def take(self) -> int:
         """Return a free slot, the lowest first so that active slots stay close together."""
         if not self._free:
-            self._grow(max(8, self.slots * 2), max(self.capacity, 4 * BLOCK))
+            more = min(max(self.slots, 8), MOST_NEW_SLOTS)
+            self._grow(self.slots + more, max(self.capacity, 4 * BLOCK))
         self._free.sort(reverse=True)
         return self._free.pop()
 
@@ -92,3 +96,4 @@ class SlotCache:
                 self.values.append(v)
         self._free += range(self.slots, slots)
         self.slots, self.capacity = slots, capacity
+        trim()  # what was outgrown leaves holes that nothing of the new size fits into

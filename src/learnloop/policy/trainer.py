@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,18 +143,15 @@ class Trainer:
         self, packs: Sequence[Pack], loss: TokenLoss, count: int
     ) -> tuple[Weights, dict[str, float]]:
         shape = self.master.shape
-        total = Weights(shape, {n: torch.zeros_like(t) for n, t in self.master.tensors.items()})
-        shared = {n: t.detach().requires_grad_(True) for n, t in self.current.tensors.items()}
-        leaves = Weights(shape, shared)
+        total = {n: torch.zeros_like(t) for n, t in self.master.tensors.items()}
+        leaves = {n: t.detach().requires_grad_(True) for n, t in self.current.tensors.items()}
+        for name, leaf in leaves.items():
+            leaf.register_post_accumulate_grad_hook(partial(_move_gradient, total[name]))
         sums: dict[str, float] = defaultdict(float)
         for one in packs:
-            for name, value in self._backward(one, leaves, loss, count).items():
+            for name, value in self._backward(one, Weights(shape, leaves), loss, count).items():
                 sums[name] += value
-            for name, leaf in shared.items():
-                if leaf.grad is not None:
-                    total.tensors[name].add_(leaf.grad)
-                    leaf.grad = None
-        return total, sums
+        return Weights(shape, total), sums
 
     def _backward(
         self, one: Pack, leaves: Weights, loss: TokenLoss, count: int
@@ -245,3 +243,10 @@ class Trainer:
     def reset_optimizer(self) -> None:
         """Forget Adam's moments, as a new stage starts."""
         self.optimizer.state.clear()
+
+
+def _move_gradient(total: Tensor, leaf: Tensor) -> None:
+    """Add a leaf's gradient to its fp32 total as soon as it is there, and free it."""
+    assert leaf.grad is not None
+    total.add_(leaf.grad)
+    leaf.grad = None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.tiny_model import make_tiny_model
 
 from learnloop.codec.rows import Demo
@@ -14,7 +15,7 @@ from learnloop.config import Config, ModelConfig, RftConfig, TrainConfig, Warmup
 from learnloop.message import Message
 from learnloop.model import Sampling
 from learnloop.models.policy import PolicyModel, PolicyProcess
-from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
+from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows, rise_and_fall
 from learnloop.task import Task
 from learnloop.trace import Failure, Score, Trace
 
@@ -82,10 +83,10 @@ async def life(model: Path, folder: Path) -> tuple[list[dict[str, object]], byte
         tuner = Tuner(policy, CONFIG, folder)
         assert (await tuner.start()).step == -1
         seen.append(dict(await tuner.warm_up(demo_rows(demos, 4, 0))))
-        seen.append(await tuner.update(await groups_of(policy), {"task": TASK}))
+        seen.append(await tuner.update(1, await groups_of(policy), {"task": TASK}))
         await tuner.save(Progress(step=1))
-        seen.append(await tuner.update((await groups_of(policy))[1:], {"task": TASK}))
-        seen.append(await tuner.update(await groups_of(policy), {"task": TASK}))
+        seen.append(await tuner.update(2, (await groups_of(policy))[1:], {"task": TASK}))
+        seen.append(await tuner.update(2, await groups_of(policy), {"task": TASK}))
         await policy.snapshot("whole", folder / "whole")
     finally:
         await policy.stop()
@@ -93,7 +94,7 @@ async def life(model: Path, folder: Path) -> tuple[list[dict[str, object]], byte
     try:
         tuner = Tuner(policy, CONFIG, folder)
         assert await tuner.start() == Progress(step=1)
-        await tuner.update(await groups_of(policy), {"task": TASK})
+        await tuner.update(2, await groups_of(policy), {"task": TASK})
         await policy.snapshot("resumed", folder / "resumed")
     finally:
         await policy.stop()
@@ -126,3 +127,14 @@ def test_the_first_demonstrations_are_taken_and_shuffled_by_seed() -> None:
     assert sorted(r.messages[0].content for r in drawn) == ["0", "1", "2", "3"]
     assert all(len(r.turns) == 1 and r.advantage == 1.0 for r in drawn)
     assert len(demo_rows(demos, 100, 1)) == 9
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 25])
+def test_the_warm_up_rate_rises_over_a_tenth_and_falls_towards_nothing(count: int) -> None:
+    rates = [rise_and_fall(number, count) for number in range(count)]
+    peak = rates.index(max(rates))
+    assert peak <= max(0, count // 10)
+    assert rates[peak] >= 1 - peak / count
+    assert all(0 < rate <= 1 for rate in rates)
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rates[-1] == pytest.approx(1 / count)

@@ -66,16 +66,16 @@ class Tuner:
         warmup = self._config.warmup
         order = list(rows)
         rng = random.Random(self._config.train.seed)
-        losses: list[float] = []
+        batches: list[list[TrainRow]] = []
         for _ in range(warmup.epochs):
             rng.shuffle(order)
-            for start in range(0, len(order), warmup.batch_size):
-                metrics = await self._policy.train(
-                    order[start : start + warmup.batch_size],
-                    algorithm="supervised",
-                    learning_rate=warmup.learning_rate,
-                )
-                losses.append(metrics["loss"])
+            starts = range(0, len(order), warmup.batch_size)
+            batches += [order[start : start + warmup.batch_size] for start in starts]
+        losses: list[float] = []
+        for number, batch in enumerate(batches):
+            rate = warmup.learning_rate * rise_and_fall(number, len(batches))
+            metrics = await self._policy.train(batch, algorithm="supervised", learning_rate=rate)
+            losses.append(metrics["loss"])
         await self._policy.reset_optimizer()
         return (
             {"updates": len(losses), "first_loss": losses[0], "last_loss": losses[-1]}
@@ -84,9 +84,9 @@ class Tuner:
         )
 
     async def update(
-        self, groups: Sequence[Sequence[Trace]], tasks: Mapping[str, Task]
+        self, step: int, groups: Sequence[Sequence[Trace]], tasks: Mapping[str, Task]
     ) -> dict[str, Any]:
-        """Make one update from the groups that teach; returns its metrics.
+        """Make the update of a step (from 1) from the groups that teach; returns its metrics.
 
         Rollouts lost to faults are left out, and with them groups that have fewer than two graded
         ones. When no group teaches, the weights stay as they are.
@@ -106,8 +106,10 @@ class Tuner:
                 rows.append(TrainRow.of(trace, tools, advantage, train.temperature))
         metrics: dict[str, Any] = {"groups_kept": kept, "groups_dropped": len(groups) - kept}
         if rows:
+            # Adam's first update moves every weight by the whole rate, whatever its gradient.
+            rate = train.rft.learning_rate * min(1.0, step / max(1, train.rft.rate_warmup))
             metrics |= await self._policy.train(
-                rows, algorithm=train.rft.algorithm, learning_rate=train.rft.learning_rate
+                rows, algorithm=train.rft.algorithm, learning_rate=rate
             )
         metrics["train_s"] = time.monotonic() - began
         return metrics
@@ -122,6 +124,16 @@ class Tuner:
             return []
         most = self._config.train.rft.trained_per_group
         return [graded[i] for i in most_telling(rewards, most, graded[0].id)]
+
+
+def rise_and_fall(number: int, count: int) -> float:
+    """Return the share of the learning rate for update `number` of `count`, counted from 0.
+
+    It rises over the first tenth and then falls in a straight line, so that the last updates, which
+    nothing averages out, are small.
+    """
+    rising = max(1, count // 10)
+    return min((number + 1) / rising, 1.0) * (1 - number / count)
 
 
 def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
