@@ -30,12 +30,12 @@ RANGES = {
 KINDS = ("lookup", "indirect", "ratio", "difference", "highest", "together")
 # Of the demonstrations. A look-up is a part of every harder solution and needs few of its own.
 DEMO_SHARES = {
-    "lookup": 20,
-    "indirect": 22,
-    "ratio": 32,
-    "difference": 32,
+    "lookup": 12,
+    "indirect": 16,
+    "ratio": 36,
+    "difference": 36,
     "highest": 24,
-    "together": 38,
+    "together": 44,
 }
 SPLITS = (("train", 0.35), ("screen", 0.15), ("confirm", 0.25), ("test", 0.25))
 COMPANIES = 600

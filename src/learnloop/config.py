@@ -193,9 +193,9 @@ class RftConfig:
     method: Literal["full", "lora"] = "full"
     """Whether all weights are trained or a low-rank adapter."""
     learning_rate: float = 3e-5
-    """Step size of Adam."""
+    """Largest step size of Adam."""
     rate_warmup: int = 5
-    """Updates over which the learning rate rises to its value; Adam's first ones are its roughest."""
+    """Updates over which the learning rate rises to its value; from then on it falls towards 0."""
     lora_rank: int = 16
     """Rank of the adapter."""
     lora_alpha: float = 32.0
@@ -259,7 +259,7 @@ class WarmupConfig:
     batch_size: int = 16
     """Demonstrations in one update."""
     learning_rate: float = 3e-5
-    """Largest step size of Adam during the warm-up: it rises over the first tenth, then falls to 0."""
+    """Largest step size of Adam in the warm-up: it rises over a tenth of the updates, then falls."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,12 +129,14 @@ def test_the_first_demonstrations_are_taken_and_shuffled_by_seed() -> None:
     assert len(demo_rows(demos, 100, 1)) == 9
 
 
-@pytest.mark.parametrize("count", [1, 2, 9, 25])
-def test_the_warm_up_rate_rises_over_a_tenth_and_falls_towards_nothing(count: int) -> None:
-    rates = [rise_and_fall(number, count) for number in range(count)]
-    peak = rates.index(max(rates))
-    assert peak <= max(0, count // 10)
-    assert rates[peak] >= 1 - peak / count
-    assert all(0 < rate <= 1 for rate in rates)
-    assert rates[peak:] == sorted(rates[peak:], reverse=True)
-    assert rates[-1] == pytest.approx(1 / count)
+@pytest.mark.parametrize(("count", "rising"), [(1, 1), (2, 5), (10, 4), (25, 0)])
+def test_the_rate_rises_to_its_whole_value_and_falls_but_not_to_nothing(
+    count: int, rising: int
+) -> None:
+    rates = [rise_and_fall(number, count, rising=rising) for number in range(1, count + 1)]
+    peak = min(max(1, rising), count) - 1
+    assert rates[peak] == 1
+    assert rates[0] == pytest.approx(1 / (peak + 1))
+    assert rates[: peak + 1] == sorted(set(rates[: peak + 1]))
+    assert rates[peak:] == sorted(set(rates[peak:]), reverse=True)
+    assert rates[-1] == pytest.approx(1 / (count - peak))

@@ -72,8 +72,9 @@ class Tuner:
             starts = range(0, len(order), warmup.batch_size)
             batches += [order[start : start + warmup.batch_size] for start in starts]
         losses: list[float] = []
-        for number, batch in enumerate(batches):
-            rate = warmup.learning_rate * rise_and_fall(number, len(batches))
+        for number, batch in enumerate(batches, start=1):
+            share = rise_and_fall(number, len(batches), rising=len(batches) // 10)
+            rate = warmup.learning_rate * share
             metrics = await self._policy.train(batch, algorithm="supervised", learning_rate=rate)
             losses.append(metrics["loss"])
         await self._policy.reset_optimizer()
@@ -106,8 +107,8 @@ class Tuner:
                 rows.append(TrainRow.of(trace, tools, advantage, train.temperature))
         metrics: dict[str, Any] = {"groups_kept": kept, "groups_dropped": len(groups) - kept}
         if rows:
-            # Adam's first update moves every weight by the whole rate, whatever its gradient.
-            rate = train.rft.learning_rate * min(1.0, step / max(1, train.rft.rate_warmup))
+            share = rise_and_fall(step, train.steps, rising=train.rft.rate_warmup)
+            rate = train.rft.learning_rate * share
             metrics |= await self._policy.train(
                 rows, algorithm=train.rft.algorithm, learning_rate=rate
             )
@@ -126,14 +127,15 @@ class Tuner:
         return [graded[i] for i in most_telling(rewards, most, graded[0].id)]
 
 
-def rise_and_fall(number: int, count: int) -> float:
-    """Return the share of the learning rate for update `number` of `count`, counted from 0.
+def rise_and_fall(number: int, count: int, *, rising: int) -> float:
+    """Return the share of the learning rate for update `number` of `count`, counted from 1.
 
-    It rises over the first tenth and then falls in a straight line, so that the last updates, which
-    nothing averages out, are small.
+    It rises over the first `rising` updates and then falls in a straight line. Adam's first update
+    would move every weight by the whole rate, however small its gradient; the last ones are
+    averaged out by none that follow.
     """
-    rising = max(1, count // 10)
-    return min((number + 1) / rising, 1.0) * (1 - number / count)
+    rising = max(1, min(rising, count))
+    return min(number / rising, (count + 1 - number) / (count + 1 - rising))
 
 
 def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
