@@ -185,7 +185,6 @@ def collect(project: Path, store: Store, seed: int, *, control: bool) -> dict[st
             zip(("final", "warm"), (store.traces(r.id, "test") for r in newest), strict=True)
         )
     keys = (
-        "commit",
         "machine",
         "cores",
         "python",
@@ -200,6 +199,9 @@ def collect(project: Path, store: Store, seed: int, *, control: bool) -> dict[st
         "control": "random rewards" if control else "",
         "seed": seed,
         "config_hash": record.config_hash,
+        "commit": subprocess.check_output(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, text=True
+        ).strip(),
         "meta": {k: v for k, v in record.meta.items() if k in keys or "hash" in k or "sha" in k},
         "tool_latency_ms": TOOL_LATENCY_MS,
         "chosen": history.chosen.rpartition("/")[2],
@@ -336,11 +338,15 @@ def trace_of(row: Mapping[str, Any]) -> Trace:
     )
 
 
-def interval(estimate: Any) -> list[float] | None:
-    """Return value, low and high, rounded so that they can be compared as text."""
+def interval(estimate: Any) -> list[float | None] | None:
+    """Return value, low and high, rounded so that they can be compared as text.
+
+    The bounds are None where there is too little to say how sure the value is.
+    """
     if estimate is None:
         return None
-    return [round(float(x), 6) for x in (estimate.value, estimate.low, estimate.high)]
+    parts = (estimate.value, estimate.low, estimate.high)
+    return [None if x is None else round(float(x), 6) for x in parts]
 
 
 def figures(found: Comparison) -> dict[str, Any]:
