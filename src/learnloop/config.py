@@ -195,7 +195,7 @@ class RftConfig:
     learning_rate: float = 3e-5
     """Largest step size of Adam."""
     rate_warmup: int = 5
-    """Updates over which the learning rate rises to its value; from then on it falls towards 0."""
+    """Updates, at most half of the steps, over which the learning rate rises; then it falls."""
     lora_rank: int = 16
     """Rank of the adapter."""
     lora_alpha: float = 32.0
@@ -213,7 +213,7 @@ class RftConfig:
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     micro_batch_tokens: int = 3072
-    """Most packed tokens in one forward and backward pass."""
+    """Most packed tokens in one forward and backward pass; a processor runs two at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from learnloop.models.registry import INSTALL_LOCAL, cache_root, list_models
 Status = Literal["ok", "warning", "problem"]
 
 _LOCAL_PACKAGES = ("torch", "transformers", "peft", "safetensors", "gguf")
-_MEMORY_GIB, _DISK_GIB = 8.0, 2.0
+_MEMORY_GIB, _DISK_GIB = 11.0, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -263,6 +263,16 @@ def test_every_expected_answer_follows_from_the_question_and_the_listed_document
         assert abs(answer - task["answer"]) <= tolerance, task
 
 
+def test_the_highest_year_leads_clearly(tasks: list[Row], tables: dict[str, Table]) -> None:
+    leads: list[float] = []
+    for task in (t for t in tasks if t["kind"] == "highest"):
+        _, cells = solve(task, {path: tables[path] for path in task["documents"]})
+        assert len(cells) == 3
+        figures = sorted(tables[f"{slug}/{year}"][item][year] for slug, item, year in cells)
+        leads.append(figures[-1] / figures[-2] - 1)
+    assert sum(lead < 0.1 for lead in leads) / len(leads) < 0.1
+
+
 def test_rounding_of_a_ratio_is_far_below_its_tolerance(
     tasks: list[Row], tables: dict[str, Table]
 ) -> None:

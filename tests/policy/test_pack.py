@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from learnloop.policy.pack import PASS_COST, pack
+from learnloop.policy.pack import PASS_COST, Pack, balance, pack, pack_evenly
 from learnloop.policy.transcript import Transcript
 
 
@@ -78,3 +78,26 @@ def test_tokens_from_which_a_sampled_one_is_predicted_are_not_shared() -> None:
 
 def test_no_rows_make_no_packs() -> None:
     assert pack([], 100) == []
+
+
+def cost(packs: list[Pack]) -> int:
+    return sum(p.tokens + PASS_COST for p in packs)
+
+
+def test_balanced_shares_hold_every_pack_once_and_differ_by_less_than_the_largest() -> None:
+    packs = pack(make_rows(1, 30), 60)
+    shares = balance(packs, 3)
+    assert sorted(map(id, packs)) == sorted(id(p) for share in shares for p in share)
+    sizes = [sum(p.tokens for p in share) for share in shares]
+    assert max(sizes) - min(sizes) <= max(p.tokens for p in packs)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_packing_for_two_workers_never_makes_the_slower_one_slower(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = [make_row([1] * 50, [rng.randrange(9) for _ in range(200)]) for _ in range(5)]
+    evenly, plainly = pack_evenly(rows, 2000, 2), pack(rows, 2000)
+    assert len(plainly) == 1
+    assert sorted(r.ids for p in evenly for r in p.rows) == sorted(r.ids for r in rows)
+    assert max(map(cost, balance(evenly, 2))) < cost(plainly)
+    assert pack_evenly(rows, 2000, 1) == plainly

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from learnloop.policy.decode import BLOCK
 from learnloop.policy.sampler import Lane, Sampler
 from learnloop.policy.weights import Weights
 
@@ -96,6 +97,21 @@ def test_greedy_turns_equal_those_of_transformers_over_two_turns_with_mixed_arri
     for talk in talks:
         assert talk.turns[1] == reference(tiny_models[family], talk.context[: -len(talk.turns[1])])
     assert {"stop", "length"} <= {r for t in talks for r in t.reasons}
+
+
+def test_feeds_longer_than_a_block_equal_those_of_transformers_also_after_others(
+    tiny_models: dict[str, Path], tiny_weights: Load
+) -> None:
+    rng = random.Random(3)
+    shared, sampler = words(rng, 21), make_sampler(tiny_weights("llama"), max_context=1024)
+    talks = [Talk(sampler, shared) for _ in range(3)]
+    for sizes in ((2 * BLOCK + 40, 5, BLOCK), (BLOCK + 30, 2 * BLOCK, 7)):
+        for talk, size in zip(talks, sizes, strict=True):
+            talk.feed(words(rng, size), 6)
+        run(sampler)
+        for talk in talks:
+            turn = talk.turns[-1]
+            assert turn == reference(tiny_models["llama"], talk.context[: -len(turn)], 6)
 
 
 def test_logprobs_are_those_of_a_full_forward_pass(tiny_model: Path, tiny_weights: Load) -> None:
@@ -185,7 +201,9 @@ def test_closing_lanes_at_any_moment_disturbs_nobody_and_frees_their_slots(
     run(sampler)
     assert [t.turns for t in talks[1::2]] == [[x] for x in alone[1::2]]
     for talk in talks[1::2]:
+        assert sampler.cache.slots == 8
         sampler.close(talk.lane)
+    assert sampler.cache.slots == 0  # the last one out frees the memory
     again = [Talk(sampler, (), temperature=1.0, seed=i) for i in range(8)]
     for talk, prompt in zip(again, prompts, strict=True):
         talk.feed(prompt)

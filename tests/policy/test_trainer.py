@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,42 @@ def test_packed_gradients_equal_those_of_transformers_row_by_row(
     assert len(pack(rows, 4096)) < len(rows)
     ours = dict(full_gradients(tiny_weights(family), rows, micro_batch_tokens=4096).views())
     assert relative_error(ours, theirs) <= 1e-5
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Let torch use two threads, as the policy process does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_two_threads_find_the_gradients_of_one(
+    tiny_model: Path, tiny_weights: Load, request: pytest.FixtureRequest
+) -> None:
+    rows = near_the_policy(make_rows(), tiny_model)
+    assert len(pack(rows, 40)) >= 3
+    one = full_gradients(tiny_weights("llama"), rows, micro_batch_tokens=40).tensors
+    request.getfixturevalue("two_threads")
+    two = full_gradients(tiny_weights("llama"), rows, micro_batch_tokens=40).tensors
+    assert torch.get_num_threads() == 2
+    assert relative_error(two, one) <= 1e-5
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_fault_in_one_of_two_threads_is_raised_and_leaves_their_number_as_it_was(
+    tiny_model: Path, tiny_weights: Load
+) -> None:
+    rows = near_the_policy(make_rows(), tiny_model)
+    trainer = Trainer(tiny_weights("llama"), torch.float32, TrainerSettings(max_context=128))
+
+    def broken(*_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        raise ArithmeticError("broken loss")
+
+    with pytest.raises(ArithmeticError, match="broken loss"):
+        trainer.gradients(pack(rows, 40), broken, 1)
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("micro_batch_tokens", [1, 40, 100, 10_000])

@@ -23,7 +23,8 @@ BLOCK = 192
 
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, shared: int, own: Sequence[int]) -> Tensor:
     """Return [N, Q, D]: `shared` causal tokens, then rows of `own` tokens, each behind the shared."""
-    return PackedAttention.apply(q * q.shape[-1] ** -0.5, k, v, shared, tuple(own))
+    # A view of the whole projection would keep all of it until the backward pass.
+    return PackedAttention.apply(q * q.shape[-1] ** -0.5, k, v.contiguous(), shared, tuple(own))
 
 
 @dataclass(frozen=True, kw_only=True)

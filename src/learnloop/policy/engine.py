@@ -1,7 +1,7 @@
 """The policy: tokenizer, weights, sampler and trainer behind a few calls on plain values.
 
-Everything here runs on one thread (`server.py` owns it); no method blocks except `train` and the
-ones that read or write files.
+Everything here is called from one thread (`server.py` owns it); no method blocks except `train`,
+which computes in threads of its own, and the ones that read or write files.
 """
 
 from __future__ import annotations

@@ -50,6 +50,21 @@ def pack(rows: Sequence[Transcript], max_tokens: int) -> list[Pack]:
     return packs[::-1]
 
 
+def pack_evenly(rows: Sequence[Transcript], max_tokens: int, shares: int) -> list[Pack]:
+    """Pack rows for so many workers: into smaller packs where that makes the largest share smaller."""
+    whole = pack(rows, max_tokens)
+    if shares == 1 or not whole:
+        return whole
+    total = sum(p.tokens for p in whole)
+    limits = [min(max_tokens, whole[0].shared - (-total // (shares * n))) for n in (1, 2)]
+    ways = [whole, *(pack(rows, limit) for limit in limits)]
+    return min(ways, key=lambda way: max(map(_cost, balance(way, shares))))
+
+
+def _cost(share: Sequence[Pack]) -> int:
+    return sum(p.tokens + PASS_COST for p in share)
+
+
 def balance(packs: Sequence[Pack], shares: int) -> list[list[Pack]]:
     """Deal packs out so that the shares hold about the same tokens: largest first, to the smallest."""
     out: list[list[Pack]] = [[] for _ in range(shares)]

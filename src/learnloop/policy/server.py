@@ -1,4 +1,4 @@
-"""Serves one Engine on a Unix socket: requests in, replies out, one thread that computes."""
+"""Serves one Engine on a Unix socket: requests in, replies out, one thread that calls the Engine."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from learnloop.errors import ConfigError
 from learnloop.policy.adapter import Adapter
 from learnloop.policy.losses import dr_grpo, supervised
 from learnloop.policy.network import rope_table
-from learnloop.policy.pack import Pack, balance, pack
+from learnloop.policy.pack import Pack, balance, pack_evenly
 from learnloop.policy.train import TokenLoss, lay_out, new_logprobs
 from learnloop.policy.transcript import Transcript
 from learnloop.policy.weights import Weights
@@ -91,7 +91,7 @@ class Trainer:
             raise ValueError("no row has a trainable token")
         self._reach(max(len(r.ids) for r in rows))
         count = sum(r.trainable for r in rows)
-        packs = pack(rows, self.settings.micro_batch_tokens)
+        packs = pack_evenly(rows, self.settings.micro_batch_tokens, self._workers)
         full, sums = self.gradients(packs, LOSSES[algorithm], count)
         means = {k: v / count for k, v in sums.items()}
         rate = self.settings.learning_rate if learning_rate is None else learning_rate
@@ -111,17 +111,20 @@ class Trainer:
         if tokens > len(self.rope[0]):
             self.rope = rope_table(self.master.shape, tokens, self.device)
 
+    @property
+    def _workers(self) -> int:
+        return WORKERS if self.device == "cpu" and torch.get_num_threads() >= WORKERS else 1
+
     def gradients(
         self, packs: Sequence[Pack], loss: TokenLoss, count: int
     ) -> tuple[Weights, dict[str, float]]:
         """Return fp32 gradients of the loss by the compute copy, and sums over sampled tokens.
 
-        On processors two threads with half of the cores each take about half of the packs each:
-        many pieces of a pass are too small to keep all cores busy.
+        On processors two threads with half of the cores each share the packs: many pieces of a pass
+        are too small to keep all cores busy. Each thread has gradients of its own in memory.
         """
         threads = torch.get_num_threads()
-        workers = WORKERS if self.device == "cpu" and threads >= WORKERS else 1
-        shares = [share for share in balance(packs, workers) if share]
+        shares = [share for share in balance(packs, self._workers) if share]
 
         def work(share: Sequence[Pack]) -> tuple[Weights, dict[str, float]]:
             torch.set_num_threads(max(1, threads // len(shares)))

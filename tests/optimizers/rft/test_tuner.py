@@ -114,6 +114,9 @@ def test_the_tuner_warms_up_trains_what_teaches_and_resumes_to_the_bit(tmp_path:
     assert "version" not in idle
     assert second["version"] == 10
     assert whole == resumed
+    # Ten steps, five of them rising; the step that made no update does not count.
+    full = CONFIG.train.rft.learning_rate
+    assert [x.get("learning_rate") for x in (first, idle, second)] == [full / 5, None, full * 2 / 5]
 
 
 def test_the_first_demonstrations_are_taken_and_shuffled_by_seed() -> None:
@@ -129,14 +132,18 @@ def test_the_first_demonstrations_are_taken_and_shuffled_by_seed() -> None:
     assert len(demo_rows(demos, 100, 1)) == 9
 
 
-@pytest.mark.parametrize(("count", "rising"), [(1, 1), (2, 5), (10, 4), (25, 0)])
+@pytest.mark.parametrize(("count", "rising"), [(1, 1), (2, 5), (10, 4), (10, 9), (25, 0)])
 def test_the_rate_rises_to_its_whole_value_and_falls_but_not_to_nothing(
     count: int, rising: int
 ) -> None:
     rates = [rise_and_fall(number, count, rising=rising) for number in range(1, count + 1)]
-    peak = min(max(1, rising), count) - 1
+    peak = max(1, min(rising, count // 2)) - 1
     assert rates[peak] == 1
     assert rates[0] == pytest.approx(1 / (peak + 1))
     assert rates[: peak + 1] == sorted(set(rates[: peak + 1]))
     assert rates[peak:] == sorted(set(rates[peak:]), reverse=True)
     assert rates[-1] == pytest.approx(1 / (count - peak))
+
+
+def test_the_first_update_is_small_also_when_the_first_steps_made_none() -> None:
+    assert rise_and_fall(7, 10, rising=4, made=0) == 1 / 4

@@ -30,6 +30,7 @@ class Tuner:
 
     def __init__(self, policy: PolicyProcess, config: Config, folder: Path) -> None:
         self._policy, self._config, self._folder = policy, config, folder
+        self._updates = 0  # of the training proper; a step in which no group teaches makes none
 
     @property
     def _state(self) -> Path:
@@ -55,11 +56,13 @@ class Tuner:
         if not self._state.exists():
             return Progress(step=-1)
         saved = await self._policy.load_state(self._state)
+        self._updates = int(saved["updates"])
         return Progress(step=int(saved["step"]))
 
     async def save(self, progress: Progress) -> None:
         """Write the training state, whole or not at all."""
-        await self._policy.save_state(self._state, {"step": progress.step})
+        extra = {"step": progress.step, "updates": self._updates}
+        await self._policy.save_state(self._state, extra)
 
     async def warm_up(self, rows: Sequence[TrainRow]) -> Mapping[str, float]:
         """Learn from demonstrations; returns loss at the first and the last update."""
@@ -73,8 +76,8 @@ class Tuner:
             batches += [order[start : start + warmup.batch_size] for start in starts]
         losses: list[float] = []
         for number, batch in enumerate(batches, start=1):
-            share = rise_and_fall(number, len(batches), rising=len(batches) // 10)
-            rate = warmup.learning_rate * share
+            rising = max(2, len(batches) // 10)
+            rate = warmup.learning_rate * rise_and_fall(number, len(batches), rising=rising)
             metrics = await self._policy.train(batch, algorithm="supervised", learning_rate=rate)
             losses.append(metrics["loss"])
         await self._policy.reset_optimizer()
@@ -107,11 +110,14 @@ class Tuner:
                 rows.append(TrainRow.of(trace, tools, advantage, train.temperature))
         metrics: dict[str, Any] = {"groups_kept": kept, "groups_dropped": len(groups) - kept}
         if rows:
-            share = rise_and_fall(step, train.steps, rising=train.rft.rate_warmup)
+            rising = train.rft.rate_warmup
+            share = rise_and_fall(step, train.steps, rising=rising, made=self._updates)
             rate = train.rft.learning_rate * share
             metrics |= await self._policy.train(
                 rows, algorithm=train.rft.algorithm, learning_rate=rate
             )
+            metrics["learning_rate"] = rate
+            self._updates += 1
         metrics["train_s"] = time.monotonic() - began
         return metrics
 
@@ -127,15 +133,17 @@ class Tuner:
         return [graded[i] for i in most_telling(rewards, most, graded[0].id)]
 
 
-def rise_and_fall(number: int, count: int, *, rising: int) -> float:
-    """Return the share of the learning rate for update `number` of `count`, counted from 1.
+def rise_and_fall(number: int, count: int, *, rising: int, made: int | None = None) -> float:
+    """Return the share of the learning rate for step `number` of `count`, counted from 1.
 
-    It rises over the first `rising` updates and then falls in a straight line. Adam's first update
-    would move every weight by the whole rate, however small its gradient; the last ones are
+    It rises over the first `rising` updates, at most half of them, and then falls in a straight
+    line. `made` says how many updates there were before, where not every step made one. Adam's first
+    update would move every weight by the whole rate, however small its gradient; the last ones are
     averaged out by none that follow.
     """
-    rising = max(1, min(rising, count))
-    return min(number / rising, (count + 1 - number) / (count + 1 - rising))
+    rising = max(1, min(rising, count // 2))
+    before = number - 1 if made is None else made
+    return min(1.0, (before + 1) / rising, (count + 1 - number) / (count + 1 - rising))
 
 
 def demo_rows(demos: Sequence[Demo], limit: int, seed: int) -> list[TrainRow]:
