@@ -77,7 +77,7 @@ class PackedAttention(Function):
         ctx.rows = _rows(shared, own)
         out = torch.empty_like(q)
         keys_by_head, values_by_head = k.transpose(0, 1), v.transpose(0, 1)
-        future = _future(q)
+        future = future_bias(BLOCK, q)
         for row in ctx.rows:
             keys, values = row.seen(keys_by_head), row.seen(values_by_head)
             for block, seen in row.blocks():
@@ -94,7 +94,7 @@ class PackedAttention(Function):
         # In fp32 and over all packed tokens: every row adds to what the shared ones get.
         grad_k = torch.zeros(keys_by_head.shape, dtype=torch.float32, device=k.device)
         grad_v = torch.zeros_like(grad_k)
-        future = _future(q)
+        future = future_bias(BLOCK, q)
         for row in ctx.rows:
             keys, values = row.seen(keys_by_head), row.seen(values_by_head)
             for block, seen in row.blocks():
@@ -110,9 +110,9 @@ class PackedAttention(Function):
         return grad_q, back[0], back[1], None, None
 
 
-def _future(like: Tensor) -> Tensor:
-    """Return what is added to the scores among a block's own tokens: minus infinity ahead."""
-    full = torch.full((BLOCK, BLOCK), -torch.inf, dtype=like.dtype, device=like.device)
+def future_bias(size: int, like: Tensor) -> Tensor:
+    """Return what is added to the scores among `size` tokens: minus infinity for those ahead."""
+    full = torch.full((size, size), -torch.inf, dtype=like.dtype, device=like.device)
     return full.triu_(1)
 
 
@@ -132,7 +132,7 @@ def _unfold(x: Tensor, like: Tensor) -> Tensor:
 def _weights(queries: Tensor, keys: Tensor, future: Tensor) -> Tensor:
     """Return weights [K, G*T, S] of keys [K, S, D]; the last T are the queries' own tokens.
 
-    `future` holds T rows of `_future`.
+    `future` holds T rows of `future_bias`.
     """
     scores = queries @ keys.transpose(1, 2)
     tokens = len(future)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from learnloop.policy.attention import future_bias
 from learnloop.policy.kv import Prefix, SlotCache
 from learnloop.policy.network import final_norm, finish_layer, project
 from learnloop.policy.weights import Weights
@@ -52,7 +54,7 @@ def compute_prefix(
 
 
 @torch.inference_mode()
-def forward_feeds(
+def forward(
     weights: Weights,
     cache: SlotCache,
     prefix: Prefix,
@@ -69,16 +71,27 @@ def forward_feeds(
         [f.slot for f, n in zip(feeds, sizes, strict=True) for _ in range(n)], device=device
     )
     cos, sin = (t[len(prefix) + at] for t in rope)
-    blocks = _blocks(feeds)
-    future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=cache.dtype, device=device).triu_(1)
     x = weights["embed"][tokens]
+    attend: Callable[..., Tensor]
+    if max(sizes) == 1:
+        where = _Rows(slots, _span(feeds, cache))
+        hidden = torch.arange(where.span, device=device) > at[:, None]
+        attend = partial(_attend_one, where=where, hidden=hidden[:, None, None])
+    else:
+        attend = partial(_attend_blocks, blocks=_blocks(feeds), future=future_bias(BLOCK, x))
     for layer in range(weights.shape.layers):
         q, k, v = project(weights, layer, x, cos, sin)
         cache.keys[layer][slots, :, :, at] = k
         cache.values[layer][slots, :, at] = v
-        x = finish_layer(weights, layer, x, _attend_blocks(q, cache, layer, prefix, blocks, future))
+        x = finish_layer(weights, layer, x, attend(q, cache, layer, prefix))
     last = torch.tensor(sizes, device=device).cumsum(0) - 1
     return final_norm(weights, x[last])
+
+
+def _span(feeds: Sequence[Feed], cache: SlotCache) -> int:
+    """Return how many own tokens to look at for one new token each: the most that any row has."""
+    longest = max(f.offset for f in feeds) + 1
+    return min(-(-longest // 32) * 32, cache.capacity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +121,7 @@ def _attend_blocks(
     cache: SlotCache,
     layer: int,
     prefix: Prefix,
+    *,
     blocks: Sequence[_Block],
     future: Tensor,
 ) -> Tensor:
@@ -136,35 +150,6 @@ def _attend_blocks(
             part += weight[..., : len(prefix)] @ prefix.values[layer]
         out[:, rows] = part
     return out.view(kv_heads, count, groups, dim).transpose(0, 1).reshape(count, heads * dim)
-
-
-@torch.inference_mode()
-def forward_tokens(
-    weights: Weights,
-    cache: SlotCache,
-    prefix: Prefix,
-    feeds: Sequence[Feed],
-    rope: tuple[Tensor, Tensor],
-) -> Tensor:
-    """Compute one token for each conversation, write in place; return hidden states [B, H]."""
-    device = rope[0].device
-    slots, own = (
-        torch.tensor(x, device=device)
-        for x in zip(*((f.slot, f.offset) for f in feeds), strict=True)
-    )
-    cos, sin = (t[len(prefix) + own] for t in rope)
-    span = max(f.offset for f in feeds) + 1
-    span = min(-(-span // 32) * 32, cache.capacity)
-    hidden = torch.arange(span, device=device) > own[:, None]
-    where = _Rows(slots, span)
-    x = weights["embed"][torch.tensor([f.tokens[0] for f in feeds], device=device)]
-    for layer in range(weights.shape.layers):
-        q, k, v = project(weights, layer, x, cos, sin)
-        cache.keys[layer][slots, :, :, own] = k
-        cache.values[layer][slots, :, own] = v
-        attended = _attend_one(q, cache, layer, prefix, where, hidden[:, None, None])
-        x = finish_layer(weights, layer, x, attended)
-    return final_norm(weights, x)
 
 
 class _Rows:
@@ -205,7 +190,7 @@ class _Rows:
 
 
 def _attend_one(
-    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, where: _Rows, hidden: Tensor
+    q: Tensor, cache: SlotCache, layer: int, prefix: Prefix, *, where: _Rows, hidden: Tensor
 ) -> Tensor:
     """Attend with one query a row: one softmax, the G heads of a group as query rows.
 

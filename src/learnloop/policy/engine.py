@@ -232,8 +232,7 @@ class Engine:
             raise RuntimeError("a conversation on the current weights is still open")
         for sampler in self.samplers.values():
             if not self._in_use(sampler):
-                # Besides the memory this drops prefixes that the old weights computed.
-                sampler.release_memory()
+                sampler.forget_prefixes()
         trim()
         try:
             return trainer.update(rows, algorithm, learning_rate)

@@ -50,6 +50,11 @@ def _normalise(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return (wide * scale * weight).to(x.dtype), scale
 
 
+def _normalise_again(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """Return normalised `x` from the factor of each row that `_normalise` found."""
+    return (x.float() * scale * weight).to(x.dtype)
+
+
 def _unnormalise(grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Return gradients of `x` and of the weight from that of the normalised `x`."""
     wide, unit = grad.float(), x.float() * scale
@@ -89,7 +94,7 @@ class NormLinear(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         x, norm, matrix, scale = ctx.saved_tensors
-        normed = (x.float() * scale * norm).to(x.dtype)
+        normed = _normalise_again(x, norm, scale)
         grad_x, grad_norm = _unnormalise(grads[0] @ matrix, x, norm, scale)
         grad_bias = grads[0].sum(0) if ctx.biased else None
         return grad_x, grad_norm, grads[0].T @ normed, grad_bias, None
@@ -113,7 +118,7 @@ class FeedForward(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         x, norm, gate_up, down, scale = ctx.saved_tensors
-        normed = (x.float() * scale * norm).to(x.dtype)
+        normed = _normalise_again(x, norm, scale)
         inner = F.linear(normed, gate_up)
         gate, up = inner.chunk(2, dim=-1)
         active, grad = F.silu(gate), grads[0] @ down

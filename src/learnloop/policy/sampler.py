@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from learnloop.policy.decode import Feed, compute_prefix, forward_feeds, forward_tokens
+from learnloop.policy.decode import Feed, compute_prefix, forward
 from learnloop.policy.draw import draw, uniforms
 from learnloop.policy.kv import Prefix, SlotCache
 from learnloop.policy.network import rope_table
@@ -148,9 +148,11 @@ class Sampler:
         """Return how many lanes wait to be fed while none is in the middle of a turn."""
         return 0 if self._decoding else len(self._feeding)
 
-    def release_memory(self) -> None:
-        """Free cache and prefixes, as training needs the memory; all lanes must be closed."""
-        self.cache.drop()
+    def forget_prefixes(self) -> None:
+        """Drop the prefixes: training needs their memory, and changes the weights they came from.
+
+        All lanes must be closed.
+        """
         self._prefixes.clear()
 
     @torch.inference_mode()
@@ -221,7 +223,6 @@ class Sampler:
             if lane.slot < 0:
                 lane.slot = self.cache.take()
         self.cache.reserve(max(x.length + len(t) for x, t in zip(lanes, tokens, strict=True)))
-        forward = forward_tokens if all(len(t) == 1 for t in tokens) else forward_feeds
         shape = (len(lanes), self.weights.shape.hidden)
         hidden = torch.empty(shape, dtype=self.cache.dtype, device=self.rope[0].device)
         for prefix, rows in _by_prefix(lanes).items():
