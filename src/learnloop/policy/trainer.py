@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from learnloop.errors import ConfigError
 from learnloop.policy.adapter import Adapter
@@ -35,6 +36,7 @@ class TrainerSettings:
     """What an update does; names as in `[train.rft]`."""
 
     method: Literal["full", "lora"] = "full"
+    optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = 3e-5
     lora_rank: int = 16
     lora_alpha: float = 32.0
@@ -47,7 +49,9 @@ class TrainerSettings:
 
 
 class Trainer:
-    """Holds fp32 master weights (or an adapter), Adam's state, and the compute copy in use.
+    """Holds fp32 master weights (or an adapter), optimizer state, and the compute copy in use.
+
+    Demonstrations are always learned with Adam; `settings.optimizer` is for everything else.
 
     `version` counts updates, `skipped` those that were thrown away for a non-finite gradient.
     """
@@ -64,8 +68,10 @@ class Trainer:
         self.version = 0
         self.skipped = 0
         self.parameters = self.adapter.parameters() if self.adapter else dict(master.tensors)
-        self.optimizer = torch.optim.AdamW(
-            list(self.parameters.values()),
+        parameters = list(self.parameters.values())
+        self.plain = torch.optim.SGD(parameters, lr=settings.learning_rate)
+        self.adam = torch.optim.AdamW(
+            parameters,
             lr=settings.learning_rate,
             betas=(0.9, 0.95),
             weight_decay=0.0,
@@ -76,7 +82,7 @@ class Trainer:
     def update(
         self, rows: Sequence[Transcript], algorithm: str, learning_rate: float | None = None
     ) -> dict[str, float]:
-        """Make one Adam step on all rows and return its metrics.
+        """Make one optimizer step on all rows and return its metrics.
 
         The loss is the sum over sampled tokens divided by the number of sampled tokens of the whole
         update, whatever the packs. A non-finite loss or gradient leaves the weights untouched and is
@@ -95,7 +101,10 @@ class Trainer:
         full, sums = self.gradients(packs, LOSSES[algorithm], count)
         means = {k: v / count for k, v in sums.items()}
         rate = self.settings.learning_rate if learning_rate is None else learning_rate
-        norm = self._apply(full, rate, usable=math.isfinite(means["loss"]))
+        plain = self.settings.optimizer == "sgd" and algorithm != "supervised"
+        for group in (optimizer := self.plain if plain else self.adam).param_groups:
+            group["lr"] = rate
+        norm = self._apply(full, optimizer, usable=math.isfinite(means["loss"]))
         return means | {
             "grad_norm": norm,
             "tokens_trained": float(count),
@@ -173,7 +182,7 @@ class Trainer:
             "abs_logprob_gap": float(gap.abs().sum()),
         }
 
-    def _apply(self, full: Weights, learning_rate: float, *, usable: bool) -> float:
+    def _apply(self, full: Weights, optimizer: Optimizer, *, usable: bool) -> float:
         """Clip gradients, take one step, publish the weights; return the norm before clipping."""
         grads = self.adapter.gradients(full) if self.adapter else full.tensors
         norm = float(torch.stack([g.norm() for g in grads.values()]).norm())
@@ -183,9 +192,8 @@ class Trainer:
         scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6))
         for name, parameter in self.parameters.items():
             parameter.grad = grads[name].mul_(scale)
-        self.optimizer.param_groups[0]["lr"] = learning_rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         self.version += 1
         self._publish(self.current)
         return norm
@@ -205,7 +213,7 @@ class Trainer:
         state = {
             "method": self.settings.method,
             "parameters": self.parameters,
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.adam.state_dict(),
             "version": self.version,
             "skipped": self.skipped,
             "extra": dict(extra),
@@ -237,7 +245,7 @@ class Trainer:
             )
         for name, tensor in saved.items():
             self.parameters[name].copy_(tensor)
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.adam.load_state_dict(state["optimizer"])
         self.version, self.skipped = int(state["version"]), int(state["skipped"])
         self._publish(self.current)
         return dict(state["extra"])
@@ -245,7 +253,7 @@ class Trainer:
     @torch.no_grad()
     def reset_optimizer(self) -> None:
         """Forget Adam's moments, as a new stage starts."""
-        self.optimizer.state.clear()
+        self.adam.state.clear()
 
 
 def _move_gradient(total: Tensor, leaf: Tensor) -> None:

@@ -14,8 +14,8 @@ from learnloop.codec.rows import Demo
 from learnloop.config import Config, ModelConfig, RftConfig, TrainConfig, WarmupConfig
 from learnloop.message import Message
 from learnloop.model import Sampling
-from learnloop.models.policy import PolicyModel, PolicyProcess
-from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows, rise_and_fall
+from learnloop.models.policy import PolicyModel, PolicyProcess, TrainRow
+from learnloop.optimizers.rft.tuner import Progress, Tuner, dealt, demo_rows, in_all, rise_and_fall
 from learnloop.task import Task
 from learnloop.trace import Failure, Score, Trace
 
@@ -147,3 +147,67 @@ def test_the_rate_rises_to_its_whole_value_and_falls_but_not_to_nothing(
 
 def test_the_first_update_is_small_also_when_the_first_steps_made_none() -> None:
     assert rise_and_fall(7, 10, rising=4, made=0) == 1 / 4
+
+
+def test_groups_that_everybody_solves_are_trained_on_when_they_have_an_advantage(
+    tmp_path: Path,
+) -> None:
+    config = replace(
+        CONFIG,
+        train=replace(
+            CONFIG.train,
+            rft=RftConfig(
+                optimizer="sgd", learning_rate=0.1, solved_advantage=0.3, updates_per_step=2
+            ),
+        ),
+    )
+
+    async def solved() -> dict[str, object]:
+        model = make_tiny_model(tmp_path / "model")
+        policy = await PolicyProcess.start(
+            model, dtype="fp32", device="cpu", threads=1, max_context=200
+        )
+        try:
+            tuner = Tuner(policy, config, tmp_path / "run")
+            await tuner.start()
+            _, alike, _ = await groups_of(policy)
+            return await tuner.update(1, [alike], {"task": TASK})
+        finally:
+            await policy.stop()
+
+    metrics = asyncio.run(solved())
+    assert (metrics["groups_kept"], metrics["groups_dropped"]) == (1, 0)
+    assert metrics["version"] == 2  # two updates of two rollouts each
+    assert float(str(metrics["loss"])) < 0  # the ratio is about one: minus the advantage
+
+
+def test_every_group_has_a_share_in_each_update_of_a_step() -> None:
+    def rows(name: str) -> list[TrainRow]:
+        return [
+            TrainRow(
+                messages=(Message(role="user", content=name),),
+                turns=(),
+                tools=(),
+                advantage=1.0,
+                temperature=1.0,
+            )
+            for _ in range(4)
+        ]
+
+    parts = dealt([rows("a"), rows("b")], 2)
+    assert [[r.messages[0].content for r in part] for part in parts] == [["a", "a", "b", "b"]] * 2
+    assert len(dealt([rows("a")], 9)) == 4
+
+
+def test_metrics_of_the_updates_of_a_step_are_added_or_averaged() -> None:
+    updates = [
+        {"loss": 1.0, "tokens_packed": 10.0, "seconds": 2.0, "version": 7.0, "skipped": 0.0},
+        {"loss": 3.0, "tokens_packed": 30.0, "seconds": 4.0, "version": 8.0, "skipped": 1.0},
+    ]
+    assert in_all(updates) == {
+        "loss": 2.0,
+        "tokens_packed": 40.0,
+        "seconds": 6.0,
+        "version": 8.0,
+        "skipped": 1.0,
+    }

@@ -7,15 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from learnloop.codec import Demo
 from learnloop.config import Config
+from learnloop.graders.cost import cost_of
 from learnloop.models.policy import PolicyProcess, TrainRow
-from learnloop.optimizers.rft.advantage import advantages, most_telling
+from learnloop.optimizers.rft.advantage import advantages, most_telling, thrift
 from learnloop.summary import teaches
 from learnloop.task import Task
 from learnloop.trace import Trace, Turn
+
+SOLVED = 1 - 1e-9
+"""Correctness from which a rollout counts as fully right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +35,7 @@ class Tuner:
 
     def __init__(self, policy: PolicyProcess, config: Config, folder: Path) -> None:
         self._policy, self._config, self._folder = policy, config, folder
-        self._updates = 0  # of the training proper; a step in which no group teaches makes none
+        self._updates = 0  # of the training proper; a step without usable groups makes none
 
     @property
     def _state(self) -> Path:
@@ -42,6 +47,7 @@ class Tuner:
         await self._policy.start_training(
             {
                 "method": rft.method,
+                "optimizer": rft.optimizer,
                 "learning_rate": rft.learning_rate,
                 "lora_rank": rft.lora_rank,
                 "lora_alpha": rft.lora_alpha,
@@ -90,47 +96,86 @@ class Tuner:
     async def update(
         self, step: int, groups: Sequence[Sequence[Trace]], tasks: Mapping[str, Task]
     ) -> dict[str, Any]:
-        """Make the update of a step (from 1) from the groups that teach; returns its metrics.
+        """Make the updates of a step (from 1) from the groups that teach; returns their metrics.
 
         Rollouts lost to faults are left out, and with them groups that have fewer than two graded
         ones. When no group teaches, the weights stay as they are.
         """
         train = self._config.train
         began = time.monotonic()
-        rows: list[TrainRow] = []
-        kept = 0
-        for group in groups:
-            chosen = self._telling(group)
-            kept += bool(chosen)
-            rewards = [t.score.value for t in chosen if t.score]
-            for trace, advantage in zip(
-                chosen, advantages(rewards, train.rft.advantage), strict=True
-            ):
-                tools = tasks[trace.task_id].tools
-                rows.append(TrainRow.of(trace, tools, advantage, train.temperature))
-        metrics: dict[str, Any] = {"groups_kept": kept, "groups_dropped": len(groups) - kept}
-        if rows:
+        used = [rows for group in groups if (rows := self._rows(step, group, tasks))]
+        metrics: dict[str, Any] = {
+            "groups_kept": len(used),
+            "groups_dropped": len(groups) - len(used),
+        }
+        if used:
             rising = train.rft.rate_warmup
             share = rise_and_fall(step, train.steps, rising=rising, made=self._updates)
             rate = train.rft.learning_rate * share
-            metrics |= await self._policy.train(
-                rows, algorithm=train.rft.algorithm, learning_rate=rate
-            )
-            metrics["learning_rate"] = rate
+            made: list[Mapping[str, float]] = []
+            for rows in dealt(used, train.rft.updates_per_step):
+                made.append(
+                    await self._policy.train(
+                        rows, algorithm=train.rft.algorithm, learning_rate=rate
+                    )
+                )
+            metrics |= in_all(made) | {"learning_rate": rate}
             self._updates += 1
         metrics["train_s"] = time.monotonic() - began
         return metrics
+
+    def _rows(self, step: int, group: Sequence[Trace], tasks: Mapping[str, Task]) -> list[TrainRow]:
+        """Return the rows of a group with their advantages; none when it teaches nothing."""
+        train = self._config.train
+        chosen = self._telling(group)
+        scores = [t.score for t in chosen if t.score]
+        solved = bool(scores) and min(s.correct for s in scores) >= SOLVED
+        found = advantages(
+            [s.value for s in scores],
+            train.rft.advantage,
+            bonus=train.rft.solved_advantage if solved else 0.0,
+        )
+        costs = [
+            cost_of(t, self._config.grader.cost_unit) if s.correct >= SOLVED else None
+            for t, s in zip(chosen, scores, strict=True)
+        ]
+        # First right, then cheap: what a model is sparing with before it can solve a task, it loses.
+        extra = thrift(costs, train.rft.cost_advantage * (step - 1) / train.steps)
+        return [
+            TrainRow.of(trace, tasks[trace.task_id].tools, advantage + more, train.temperature)
+            for trace, advantage, more in zip(chosen, found, extra, strict=True)
+        ]
 
     def _telling(self, group: Sequence[Trace]) -> list[Trace]:
         """Return the rollouts of a group that are trained on; none when the group teaches nothing."""
         graded = [
             t for t in group if t.score is not None and any(turn.token_ids for turn in t.turns)
         ]
-        rewards = [t.score.value for t in graded if t.score]
-        if not teaches(rewards):
+        scores = [t.score for t in graded if t.score]
+        rewards = [s.value for s in scores]
+        solved = len(scores) >= 2 and min(s.correct for s in scores) >= SOLVED
+        kept = solved and self._config.train.rft.solved_advantage > 0
+        if not (teaches(rewards) or kept):
             return []
         most = self._config.train.rft.trained_per_group
         return [graded[i] for i in most_telling(rewards, most, graded[0].id)]
+
+
+def dealt(groups: Sequence[Sequence[TrainRow]], parts: int) -> list[list[TrainRow]]:
+    """Deal the rows of all groups out to at most `parts` updates; every group has a share in each."""
+    order = [row for group in groups for row in group]
+    return [part for i in range(parts) if (part := order[i::parts])]
+
+
+def in_all(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the metrics of a step: sums of tokens and seconds, the last version, means of the rest."""
+    totals = {"tokens_trained", "tokens_packed", "tokens_unpacked", "seconds"}
+    last = {"version", "skipped"}
+    return {
+        name: sum(values) if name in totals else values[-1] if name in last else fmean(values)
+        for name in updates[0]
+        if (values := [metrics[name] for metrics in updates])
+    }
 
 
 def rise_and_fall(number: int, count: int, *, rising: int, made: int | None = None) -> float:
