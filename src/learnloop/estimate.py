@@ -50,7 +50,7 @@ def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
     evaluation = looks * screened + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
     probed = min(sizes["train"], config.probe.tasks or sizes["train"])
     probe = config.probe.attempts * probed * (2 if config.probe.after else 1)
-    training = train.steps * train.rollouts
+    training = train.steps * train.rollouts_per_step
     rollouts = probe + evaluation + training
     seconds = rollouts * _SAMPLED_S + training * _TRAINED_S
     return Estimate(
