@@ -180,6 +180,11 @@ class Run:
         if not self.history.done(kind, step if isinstance(step, int) else None):
             self.emit(kind, **data)
 
+    @property
+    def faults(self) -> dict[str, int]:
+        """Return how often endpoints failed in this session, repeated requests counted each."""
+        return dict(self.parts.outbound.faults) if self.parts.outbound else {}
+
     def tell_outage(self, news: Outage) -> None:
         """Emit that an endpoint stopped answering, or answers again."""
         if news.is_down:

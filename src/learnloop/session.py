@@ -202,9 +202,9 @@ async def _recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[
     try:
         result = await work(run)
     except BaseException as error:
-        run.emit("paused", reason=str(error) or "interrupted")
+        run.emit("paused", reason=str(error) or "interrupted", faults=run.faults)
         raise
-    run.emit("run_ended", status="done")
+    run.emit("run_ended", status="done", faults=run.faults)
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +23,8 @@ class Outbound:
     Proxies of the environment are not used: tools are often on loopback, and the address policy
     must see where a request really goes. Certificates named in the environment are used.
     Routes to one address share its rate limit and its circuit breaker; `on_outage` hears when an
-    endpoint stops answering and when it is back.
+    endpoint stops answering and when it is back, and `faults` counts what went wrong, as
+    `tool cat/5xx`, requests that were repeated with success among them.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Outbound:
         self._allow_private, self._retry = allow_private, retry or Retry()
         self._breaker = breaker or BreakerRules()
         self._traffic: dict[str, Traffic] = {}
+        self.faults = Counter[str]()
         self.on_outage: Tell = _ignore
         # No limit here: a pool of 100 would silently cap rollouts. Routes have their own limits,
         # and bound the time of a whole request.
@@ -71,7 +74,7 @@ class Outbound:
         traffic = self._traffic.get(endpoint.url)
         if traffic is None:
             breaker = Breaker(endpoint.name, self._breaker, lambda news: self.on_outage(news))
-            traffic = self._traffic[endpoint.url] = Traffic(breaker)
+            traffic = self._traffic[endpoint.url] = Traffic(breaker, self.faults)
         traffic.limit(endpoint.rate_limit)
         return self._route(endpoint, error, traffic, self._retry)
 
@@ -83,9 +86,8 @@ class Outbound:
         """
         check_url(endpoint.url, allow_private=self._allow_private, where=endpoint.name)
         never = BreakerRules(faults=sys.maxsize)
-        return self._route(
-            endpoint, error, Traffic(Breaker(endpoint.name, never, _ignore)), Retry(retries=0)
-        )
+        traffic = Traffic(Breaker(endpoint.name, never, _ignore), Counter())
+        return self._route(endpoint, error, traffic, Retry(retries=0))
 
     def _route(
         self, endpoint: Endpoint, error: type[BoundaryError], traffic: Traffic, retry: Retry

@@ -24,6 +24,9 @@ from learnloop.outbound.traffic import Traffic
 MAX_BYTES = 1_000_000
 """Largest request or reply body that the wire contract allows."""
 
+_CONNECT_SHARE = 0.9
+"""Share of the time of a request that connecting may take."""
+
 T = TypeVar("T")
 
 
@@ -145,7 +148,8 @@ class Route:
             reply = await self._once(body, headers)
             got.append(reply)
             value = self._judged(reply, read)
-        except self._error as fault:
+        except (self._error, TooLarge) as fault:
+            self._traffic.count(self._endpoint.name, fault.kind)
             if self.rule(fault.kind).trips:
                 breaker.failed(str(fault), probe=probe)
             elif probe:
@@ -180,7 +184,7 @@ class Route:
         """Name what the network can do to a request."""
         try:
             yield
-        except TimeoutError:
+        except (TimeoutError, httpx2.TimeoutException):
             limit_s = self._endpoint.timeout_s
             raise self.fault(f"no reply within {limit_s:g} s", kind="timeout") from None
         except (httpx2.HTTPError, OSError) as error:
@@ -212,7 +216,12 @@ class Route:
             self._url.copy_with(host=address),
             content=body,
             headers={**own, **headers, **self._endpoint.headers},
-            extensions={"sni_hostname": self._url.host},
+            # A handshake that is cancelled from outside leaves its socket open; one that runs out
+            # of its own time closes it.
+            extensions={
+                "sni_hostname": self._url.host,
+                "timeout": {"connect": _CONNECT_SHARE * self._endpoint.timeout_s},
+            },
         )
         response = await self._client.send(request, stream=True)
         try:

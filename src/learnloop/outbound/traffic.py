@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from aiolimiter import AsyncLimiter
 
 from learnloop.outbound.breaker import Breaker
@@ -13,8 +15,8 @@ _BURST_S = 0.1
 class Traffic:
     """A rate limit and a circuit breaker, shared by tools that one server runs."""
 
-    def __init__(self, breaker: Breaker) -> None:
-        self.breaker = breaker
+    def __init__(self, breaker: Breaker, faults: Counter[str]) -> None:
+        self.breaker, self._faults = breaker, faults
         self._rate = 0.0
         self._limiter: AsyncLimiter | None = None
 
@@ -24,6 +26,10 @@ class Traffic:
             return
         burst = max(1.0, per_second * _BURST_S)
         self._rate, self._limiter = per_second, AsyncLimiter(burst, burst / per_second)
+
+    def count(self, endpoint: str, kind: str) -> None:
+        """Count a fault, the repeated ones too, by endpoint and kind."""
+        self._faults[f"{endpoint}/{kind}"] += 1
 
     async def turn(self) -> None:
         """Wait until the rate limit lets another request go."""
