@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from learnloop.config import Config
 from learnloop.models.registry import EMBEDDED
+from learnloop.peak import in_flight
 from learnloop.task import Task
 
 # Seconds for each rollout of the embedded model on two idle cores: sampling one of three turns,
 # and training on it. They only serve the estimate.
 _SAMPLED_S, _TRAINED_S = 0.25, 0.35
+_TURNS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,13 @@ class Estimate:
     def rollouts(self) -> int:
         """Return the rollouts of all stages."""
         return self.probe + self.evaluation + self.training
+
+
+def turn_seconds(config: Config) -> float:
+    """Return roughly how long a turn takes when a whole step is in flight; 0 when unknown."""
+    if config.model.ref not in EMBEDDED:
+        return 0.0
+    return in_flight(config) * _SAMPLED_S / _TURNS
 
 
 def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
