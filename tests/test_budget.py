@@ -144,7 +144,7 @@ def test_what_a_rollout_took_leaves_out_tokens_of_the_cache_and_calls_that_were_
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played_:
+class ScriptedPolicy:
     """Stands where the policy process stands: gives out a scripted model."""
 
     script: ScriptedModel
@@ -160,7 +160,7 @@ async def roll_in_run(run: Run, server: FaultServer, tasks: int) -> None:
         outbound.on_outage = run.tell_outage
         tools = http_tools([ToolConfig(name="cat", server_url=server.url("cat"))], outbound)
         run.parts = Parts(tools=tools, grader=NumericGrader(), outbound=outbound)
-        run.policy = cast("PolicyProcess", Played_(script=ScriptedModel(forever)))
+        run.policy = cast("PolicyProcess", ScriptedPolicy(script=ScriptedModel(forever)))
         pool = [replace(t, tools=()) for t in list(run.tasks.values())[:tasks]]
         await run.roll(run.batch("train", UNTRAINED, attempts_on(pool)))
 
