@@ -1,4 +1,6 @@
-"""Writes the generated part of the documentation: `docs/config.md`, from `learnloop.config`.
+"""Writes the generated part of the documentation.
+
+`docs/config.md` is made from `learnloop.config`, `docs/faults.md` from `learnloop.faults`.
 
 `python docs/generate.py` writes it; `--check` changes nothing and fails when it is out of date.
 """
@@ -9,9 +11,12 @@ import ast
 import sys
 from pathlib import Path
 
+from learnloop.faults import faults_page
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "learnloop" / "config.py"
 TARGET = ROOT / "docs" / "config.md"
+FAULTS = ROOT / "docs" / "faults.md"
 
 HEAD = """# Configuration
 
@@ -22,15 +27,16 @@ file, not this one. A key is set by the file, over it by the environment
 
 
 def main() -> int:
-    """Write the reference, or with `--check` say whether it is up to date."""
-    text = render()
+    """Write the pages, or with `--check` say whether they are up to date."""
+    pages = {TARGET: render(), FAULTS: faults_page()}
     if "--check" not in sys.argv:
-        TARGET.write_text(text, encoding="utf-8")
+        for path, text in pages.items():
+            path.write_text(text, encoding="utf-8")
         return 0
-    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stderr.write(f"{TARGET.relative_to(ROOT)} is out of date: run `make format`\n")
-    return 1
+    stale = [p for p, text in pages.items() if not p.exists() or p.read_text("utf-8") != text]
+    for path in stale:
+        sys.stderr.write(f"{path.relative_to(ROOT)} is out of date: run `make format`\n")
+    return int(bool(stale))
 
 
 def render() -> str:

@@ -275,9 +275,9 @@ def test_secrets_in_addresses_are_not_stored(tmp_path: Path):
 
 
 def test_references_to_the_environment_are_stored_as_references(tmp_path: Path):
-    config = config_of(tmp_path, environ={"TOKEN": "secret"})
+    config = config_of(tmp_path, environ={"TOKEN": "hush-hush"})
     assert "Bearer ${TOKEN}" in config_json(config)
-    assert "secret" not in config_json(config)
+    assert "hush-hush" not in config_json(config)
 
 
 def test_environment_overrides_the_file_and_flags_override_both(tmp_path: Path):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from learnloop.boundary import boundary
+from learnloop.clock import Clock
 from learnloop.config import AgentConfig
 from learnloop.errors import LearnloopError, ModelError, ToolError
 from learnloop.message import Message, ToolCall
@@ -41,11 +42,16 @@ class Episode:
         """Return the number of sampled tokens."""
         return sum(t.tokens_out for t in self.turns)
 
-    def spent(self, limits: AgentConfig) -> str:
-        """Return which budget of calls is used up, or nothing."""
-        if self.calls_spent >= limits.max_calls:
-            return "calls"
-        return "rounds" if len({c.round for c in self.calls}) >= limits.max_rounds else ""
+    def spent(self, limits: AgentConfig, wall_s: float) -> str:
+        """Return which budget of the rollout is used up, or nothing."""
+        used = {
+            "tokens": self.tokens_out >= limits.max_tokens_total,
+            "calls": self.calls_spent >= limits.max_calls,
+            "rounds": len({c.round for c in self.calls}) >= limits.max_rounds,
+            "turns": len(self.turns) >= limits.max_turns,
+            "wall_time": limits.at_wall_limit == "last_turn" and wall_s >= limits.max_wall_s,
+        }
+        return next((name for name, is_spent in used.items() if is_spent), "")
 
 
 async def run_agent(
@@ -57,29 +63,45 @@ async def run_agent(
         ModelError, ToolError: a part outside the agent failed. The wall-clock limit is among them:
             it can only end while model or tools are waited for, and that is not the agent's fault.
     """
-    with anyio.move_on_after(limits.max_wall_s) as clock:
-        episode.finish_reason = await _converse(session, toolbox, limits, episode)
-    if clock.cancelled_caught:
+    limit_s = limits.max_wall_s * (2 if limits.at_wall_limit == "last_turn" else 1)
+    clock = Clock(limit_s)
+    with clock.running():
+        episode.finish_reason = await _converse(session, toolbox, limits, episode, clock)
+    if clock.ran_out:
         episode.finish_reason = "wall_time"
         what, fault = ("tool result", ToolError) if episode.in_tools else ("turn", ModelError)
-        raise fault(f"no {what} within {limits.max_wall_s:g} s", kind="wall_time")
+        raise fault(f"no {what} within {limit_s:g} s", kind="wall_time")
 
 
 async def _converse(
-    session: Session, toolbox: Toolbox, limits: AgentConfig, episode: Episode
+    session: Session, toolbox: Toolbox, limits: AgentConfig, episode: Episode, clock: Clock
 ) -> str:
     """Take turns until something ends the rollout; return what did."""
-    while episode.tokens_out < limits.max_tokens_total:
-        spent = episode.spent(limits)
+    while True:
+        spent = episode.spent(limits, clock.spent_s)
+        if spent in {"tokens", "turns"} and ends_at(limits, spent):
+            return spent
         turn = await _take_turn(session, episode, tools_allowed=not spent)
         if ending := _ending(turn, spent, limits, episode):
             return ending
         results = await _run_round(toolbox, limits, episode, turn)
-        if limits.at_call_limit == "end" and (spent := episode.spent(limits)):
+        spent = episode.spent(limits, clock.spent_s)
+        if spent and ends_at(limits, spent):
             return spent
         with boundary("model"):
             await session.append(results)
-    return "tokens"
+
+
+def ends_at(limits: AgentConfig, spent: str) -> bool:
+    """Return whether a rollout ends at once when that budget is spent, without a last turn."""
+    choice = {
+        "calls": limits.at_call_limit,
+        "rounds": limits.at_call_limit,
+        "turns": limits.at_turn_limit,
+        "tokens": limits.at_token_limit,
+        "wall_time": limits.at_wall_limit,
+    }
+    return choice[spent] == "end"
 
 
 async def _take_turn(session: Session, episode: Episode, *, tools_allowed: bool) -> Turn:
@@ -104,7 +126,8 @@ def _ending(turn: Turn, spent: str, limits: AgentConfig, episode: Episode) -> st
     if turn.finish_reason == "context":
         return "context"
     if wants_tools and not spent:
-        return "tokens" if episode.tokens_out >= limits.max_tokens_total else ""
+        over = episode.tokens_out >= limits.max_tokens_total
+        return "tokens" if over and ends_at(limits, "tokens") else ""
     if turn.finish_reason == "length" and not wants_tools:
         return "length"
     return spent or "answer"

@@ -21,9 +21,10 @@ from learnloop.errors import (
     GateNotMet,
     UserError,
 )
-from learnloop.estimate import Estimate, estimate_run
+from learnloop.estimate import Estimate, estimate_run, turn_seconds
 from learnloop.message import ToolCall
 from learnloop.outbound import Retry
+from learnloop.peak import Peak, latency_of, peaks
 from learnloop.project import CONFIG_FILE, Parts, Project
 from learnloop.splits import Leak, asked_text, find_leaks, question_text
 from learnloop.task import SPLITS, Task
@@ -64,6 +65,7 @@ class CheckReport:
 
     findings: tuple[Finding, ...]
     estimate: Estimate | None = None
+    peaks: tuple[Peak, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -101,9 +103,11 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
         # A missing prompt keeps the rows from being read, and has been told already.
         if not any(f.what == error.what for f in findings):
             findings.append(_from_error(error))
-    findings += await _running(project, tasks)
+    latencies: dict[str, float] = {}
+    findings += await _running(project, tasks, latencies)
     estimate = estimate_run(project.config, tasks) if tasks else None
-    return CheckReport(findings=tuple(findings), estimate=estimate)
+    found = peaks(project.config, latencies, turn_s=turn_seconds(project.config))
+    return CheckReport(findings=tuple(findings), estimate=estimate, peaks=tuple(found))
 
 
 def _from_error(error: UserError) -> Finding:
@@ -248,7 +252,9 @@ def _demos(project: Project, tasks: Sequence[Task]) -> Iterator[Finding]:
         yield Finding(level="ok", what=f"{len(demos)} demonstrations", where=where)
 
 
-async def _running(project: Project, tasks: Sequence[Task]) -> list[Finding]:
+async def _running(
+    project: Project, tasks: Sequence[Task], latencies: dict[str, float]
+) -> list[Finding]:
     """Start the services, then try tools and grader; without retries, or faults would be slow."""
     findings: list[Finding] = []
     async with AsyncExitStack() as stack:
@@ -259,19 +265,22 @@ async def _running(project: Project, tasks: Sequence[Task]) -> list[Finding]:
             return [_from_error(error)]
         for name, address in parts.addresses.items():
             findings.append(Finding(level="ok", what=f"service {name} is ready", where=address))
-        findings += [await _tool(tool, tasks[:1]) for tool in parts.tools.values()]
+        findings += [await _tool(tool, tasks[:1], latencies) for tool in parts.tools.values()]
         findings += await _grader(parts, project.config, tasks)
+        if parts.on_end is not None:
+            await parts.on_end(_TRACE)
     return findings
 
 
-async def _tool(tool: Tool, tasks: Sequence[Task]) -> Finding:
-    """Call a tool without arguments: any answer below 500 shows that it is there."""
+async def _tool(tool: Tool, tasks: Sequence[Task], latencies: dict[str, float]) -> Finding:
+    """Call a tool without arguments: any answer below 500 shows that it is there; time it."""
     name, where = tool.schema.name, f"tool `{tool.schema.name}`"
     item: Mapping[str, object] = tasks[0].item if tasks else {}
     context = ToolContext(trace_id=_TRACE, item=item)
     try:
         answer = await tool.call(_call(name), context)
         other = await tool.call(_call(_UNKNOWN), context) if answer.is_error else answer
+        latencies[name] = await latency_of(tool, _call(name), context)
     except BoundaryError as error:
         return Finding(
             level="error",

@@ -64,12 +64,20 @@ class AgentConfig:
     """Most tool calls in one rollout."""
     max_rounds: int = 10
     """Most turns with tool calls in one rollout; parallel calls of a turn are one round."""
+    max_turns: int = 100
+    """Most turns in one rollout before the last one, malformed ones included."""
     max_tokens_total: int = 4096
     """Most tokens sampled in one rollout."""
     max_wall_s: float = 600.0
     """Most seconds one rollout may take."""
     at_call_limit: Literal["last_turn", "end"] = "last_turn"
-    """Whether the model gets one last turn without tools when its calls are spent."""
+    """Whether the model gets one last turn without tools when its calls or rounds are spent."""
+    at_turn_limit: Literal["last_turn", "end"] = "last_turn"
+    """The same when its turns are spent."""
+    at_token_limit: Literal["last_turn", "end"] = "end"
+    """The same when its tokens are spent; the last turn is sampled over the limit."""
+    at_wall_limit: Literal["last_turn", "end"] = "end"
+    """`end` is a fault of what was waited for; `last_turn` ends as such after twice the time only."""
     parallel_calls: bool = True
     """Whether several calls may be made in one turn."""
 
@@ -92,6 +100,12 @@ class ToolConfig:
     """Seconds before one request counts as a fault."""
     max_concurrency: int = 64
     """Most requests in flight to this tool."""
+    rate_limit: float = 0.0
+    """Most requests a second, over all rollouts and all tools at one address; 0: no limit."""
+    secret: str = ""
+    """Signs each request (`X-Learnloop-Signature`); `"${NAME}"` takes it from the environment."""
+    episode_end_url: str = ""
+    """Told `{"type": "episode_end", "trace_id"}` when a rollout ends, so that state can be freed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +164,12 @@ class GraderConfig:
     """Extra headers for a grader endpoint; never logged."""
     timeout_s: float = 600.0
     """Seconds before one grading request counts as a fault."""
+    rate_limit: float = 0.0
+    """Most requests a second to a grader endpoint; 0: no limit."""
+    secret: str = ""
+    """Signs each request to a grader endpoint, as with tools."""
+    pass_threshold: float = 0.0
+    """Score of a grader endpoint from which an answer is correct; 0 takes the score as it is."""
     cost_weight: float = 0.0
     """Share (at most 0.2) of a correct answer's reward that depends on how cheaply it was had."""
     cost_unit: Literal["calls", "rounds", "tokens"] = "calls"
@@ -236,6 +256,8 @@ class TrainConfig:
     """Rollouts a step."""
     group_size: int = 16
     """Rollouts of one task in a step."""
+    compute_multiplier: float = 0.0
+    """In place of `group_size`: 1 is 8 rollouts a task, 2 is 16; tasks a step stay; 0: not used."""
     temperature: float = 0.8
     """Sampling temperature of training rollouts."""
     seed: int = 0
@@ -250,6 +272,23 @@ class TrainConfig:
     """Most rollouts in flight."""
     rft: RftConfig = field(default_factory=RftConfig)
     """Settings of reinforcement fine-tuning."""
+
+    @property
+    def tasks_per_step(self) -> int:
+        """Return how many tasks a step draws."""
+        return self.rollouts // self.group_size
+
+    @property
+    def per_task(self) -> int:
+        """Return the rollouts of one task in a step; fewer than two could not be compared."""
+        if not self.compute_multiplier:
+            return self.group_size
+        return max(2, round(8 * self.compute_multiplier))
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Return the rollouts of a step, the compute multiplier applied."""
+        return self.tasks_per_step * self.per_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,12 +319,30 @@ class CurriculumConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetConfig:
-    """Limits of a whole run; 0 means no limit."""
+    """Limits of a whole run; 0 means no limit. What is in flight when one is reached is finished."""
 
     minutes: float = 0.0
     """Wall time."""
     rollouts: int = 0
-    """Rollouts of every stage together."""
+    """Rollouts of every stage together; never exceeded."""
+    calls: int = 0
+    """Tool calls of every stage together."""
+    tokens: int = 0
+    """Tokens of every stage together: context that had to be computed, and what was sampled."""
+    cost_usd: float = 0.0
+    """Money, by the prices of `[prices]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricesConfig:
+    """What a run costs, for `budget.cost_usd`; 0 is free."""
+
+    tokens_in_usd: float = 0.0
+    """Of 1,000 tokens of context, those taken from the cache not counted."""
+    tokens_out_usd: float = 0.0
+    """Of 1,000 sampled tokens."""
+    call_usd: float = 0.0
+    """Of one tool call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,6 +351,12 @@ class NetworkConfig:
 
     allow_private: bool = False
     """Whether loopback and private addresses may be called; link-local ones never are."""
+    breaker_faults: int = 20
+    """Faults in a row after which an endpoint counts as down and rollouts wait for it."""
+    breaker_probe_s: float = 5.0
+    """Seconds until one request looks whether it is back; doubles with each look, up to a minute."""
+    breaker_wait_s: float = 600.0
+    """Seconds an endpoint may be down before the run pauses with exit code 5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,5 +391,7 @@ class Config:
     """The curriculum."""
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     """Budgets."""
+    prices: PricesConfig = field(default_factory=PricesConfig)
+    """Prices."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """The network."""

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from learnloop.config import Config
 from learnloop.models.registry import EMBEDDED
+from learnloop.peak import in_flight
 from learnloop.task import Task
 
 # Seconds for each rollout of the embedded model on two idle cores: sampling one of three turns,
 # and training on it. They only serve the estimate.
 _SAMPLED_S, _TRAINED_S = 0.25, 0.35
+_TURNS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,13 @@ class Estimate:
         return self.probe + self.evaluation + self.training
 
 
+def turn_seconds(config: Config) -> float:
+    """Return roughly how long a turn takes when a whole step is in flight; 0 when unknown."""
+    if config.model.ref not in EMBEDDED:
+        return 0.0
+    return in_flight(config) * _SAMPLED_S / _TURNS
+
+
 def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
     """Return how many rollouts `learnloop train` will make with these settings.
 
@@ -50,7 +59,7 @@ def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
     evaluation = looks * screened + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
     probed = min(sizes["train"], config.probe.tasks or sizes["train"])
     probe = config.probe.attempts * probed * (2 if config.probe.after else 1)
-    training = train.steps * train.rollouts
+    training = train.steps * train.rollouts_per_step
     rollouts = probe + evaluation + training
     seconds = rollouts * _SAMPLED_S + training * _TRAINED_S
     return Estimate(

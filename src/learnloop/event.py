@@ -12,8 +12,8 @@ class Event:
     """One thing that happened in a run.
 
     `kind` is one of run_started, stage_started, probe, probe_after, warmup, evaluation, step,
-    checkpoint, gate, seal_opened, test, paused, run_ended; `data` is plain JSON values and is
-    documented where the event is emitted (`learn.py`). `progress` counts rollouts of a stage; it
+    checkpoint, gate, seal_opened, test, endpoint_down, endpoint_up, paused, run_ended; `data` is
+    plain JSON values and is documented where the event is emitted (`learn.py`). `progress` counts rollouts of a stage; it
     goes to listeners only and is never stored.
     """
 

@@ -12,7 +12,8 @@ ends with its event; what is killed before that is done again from the stored ro
 Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
 {sentence, advice, weights}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
 checkpoint {weights, arms: candidate ids}; gate {GateResult, weights}; seal_opened {tasks, test_set};
-test {tasks}. Each carries `spent_s` too, see `history.CLOCK`.
+test {tasks}; endpoint_down {endpoint, fault} and endpoint_up {endpoint, down_s}, which may come at
+any time. Each carries `spent_s` too, see `history.CLOCK`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ async def learn(run: Run) -> GateResult:
 def lessons(run: Run) -> list[list[Task]]:
     """Return the tasks of every step, as the curriculum orders them."""
     train = run.config.train
-    groups = train.rollouts // train.group_size
+    groups = train.tasks_per_step
     pool = in_split(run.tasks.values(), "train")
     order = sequence(pool, run.config.curriculum.weights, groups * train.steps, train.seed)
     return [order[i * groups : (i + 1) * groups] for i in range(train.steps)]
@@ -145,7 +146,7 @@ async def explore(run: Run, step: int, tasks: Sequence[Task]) -> list[list[Trace
     run.begin_stage(f"training, step {step} of {run.config.train.steps}")
     await run.forget()
     await run.policy.stats()
-    size = run.config.train.group_size
+    size = run.config.train.per_task
     before = run.checkpoint(step - 1)
     batch = run.batch(
         "train",

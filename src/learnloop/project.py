@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,28 +17,34 @@ import anyio
 
 from learnloop.candidate import Candidate
 from learnloop.codec import Demo, config_hash, load_demos, load_tasks, read_config
-from learnloop.config import Config, public_url
+from learnloop.config import Config, ToolConfig, public_url
 from learnloop.errors import ConfigError, UserError
 from learnloop.grader import Grader
 from learnloop.graders import grader_of
 from learnloop.models.registry import resolve
-from learnloop.outbound import Outbound, Retry
+from learnloop.outbound import BreakerRules, Outbound, Retry
 from learnloop.services import running_services, service_url
 from learnloop.store import Store
 from learnloop.task import Task
 from learnloop.tool import Tool
 from learnloop.tools import http_tools
+from learnloop.tools.episode import EpisodeEnd
 
 CONFIG_FILE = "learnloop.toml"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The running parts of a project: its tools by name and its grader."""
+    """The running parts of a project: its tools by name and its grader.
+
+    `on_end` tells stateful tools that a rollout is over; `outbound` is what they send through.
+    """
 
     tools: Mapping[str, Tool]
     grader: Grader
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
+    on_end: Callable[[str], Awaitable[None]] | None = None
+    outbound: Outbound | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +191,18 @@ class Project:
 
     def open_tools(self, addresses: Mapping[str, str], outbound: Outbound) -> dict[str, Tool]:
         """Return the project's tools by name; `addresses` are those of its services."""
-        configs = [
-            replace(tool, server_url=service_url(tool.server_url, addresses))
+        return http_tools(self._tool_configs(addresses), outbound)
+
+    def _tool_configs(self, addresses: Mapping[str, str]) -> list[ToolConfig]:
+        """Return the tools' settings with the addresses of services put in."""
+        return [
+            replace(
+                tool,
+                server_url=service_url(tool.server_url, addresses),
+                episode_end_url=service_url(tool.episode_end_url, addresses),
+            )
             for tool in self.config.tools
         ]
-        return http_tools(configs, outbound)
 
     def make_grader(self, addresses: Mapping[str, str], outbound: Outbound) -> Grader:
         """Return the project's grader; `addresses` are those of its services."""
@@ -202,7 +215,7 @@ class Project:
         It is told without services and secrets: their ports and values change, the grader does not.
         """
         config = replace(self.config.grader, url=public_url(self.config.grader.url))
-        plain = replace(config, cost_weight=0.0, headers={})
+        plain = replace(config, cost_weight=0.0, headers={}, secret="")
         addresses = {service.name: f"http://{service.name}" for service in self.config.services}
         plain = replace(plain, url=service_url(plain.url, addresses))
         return grader_of(plain, Outbound(allow_private=True)).version
@@ -216,13 +229,26 @@ class Project:
         """
         async with (
             running_services(self.config.services, self.root) as addresses,
-            Outbound(allow_private=self.config.network.allow_private, retry=retry) as outbound,
+            self._outbound(retry) as outbound,
         ):
+            ending = EpisodeEnd(self._tool_configs(addresses), outbound, environ=os.environ)
             yield Parts(
                 tools=self.open_tools(addresses, outbound),
                 grader=self.make_grader(addresses, outbound),
                 addresses=addresses,
+                on_end=ending.tell,
+                outbound=outbound,
             )
+
+    def _outbound(self, retry: Retry | None) -> Outbound:
+        """Return the HTTP client as the network's settings want it."""
+        network = self.config.network
+        rules = BreakerRules(
+            faults=network.breaker_faults,
+            probe_s=network.breaker_probe_s,
+            longest_wait_s=network.breaker_wait_s,
+        )
+        return Outbound(allow_private=network.allow_private, retry=retry, breaker=rules)
 
     async def _ensure(self, path: str, make: tuple[str, ...], key: str) -> bool:
         """Make one file unless it is there. A marker tells a file that was cut short."""

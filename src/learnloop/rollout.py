@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,7 @@ from learnloop.agent import Episode, run_agent
 from learnloop.boundary import boundary, failure_of
 from learnloop.config import AgentConfig
 from learnloop.errors import BoundaryError, GraderError, ModelError
+from learnloop.faults import outcome_of, rule_of
 from learnloop.grader import Grader
 from learnloop.message import Message
 from learnloop.model import Model, Sampling, Session
@@ -41,7 +42,8 @@ class Setup:
     """What rollouts of one stage share.
 
     `label` makes trace ids unique: the run's id, and the stage's name where a stage repeats
-    attempts of another. `system_prompt` goes first unless the task brings one.
+    attempts of another. `system_prompt` goes first unless the task brings one. `on_end` is told
+    the id of every rollout that is over, however it ended; it must be quick and raise nothing.
     """
 
     label: str
@@ -51,6 +53,7 @@ class Setup:
     limits: AgentConfig
     sampling: Sampling
     system_prompt: str = ""
+    on_end: Callable[[str], Awaitable[None]] | None = None
 
 
 async def roll_out(planned: Planned, setup: Setup, retry: int = 0) -> Trace:
@@ -71,7 +74,12 @@ async def roll_out(planned: Planned, setup: Setup, retry: int = 0) -> Trace:
             return replace(trace, score=await _grade(setup.grader, task, trace))
     except BoundaryError as fault:
         trace = _trace(name, planned, episode, time.monotonic() - start_s)
-        return replace(trace, outcome="infra_fault", failure=failure_of(fault))
+        failure = failure_of(fault)
+        outcome = rule_of(failure.boundary, failure.kind).outcome
+        return replace(trace, outcome=outcome, failure=failure)
+    finally:
+        if setup.on_end is not None:
+            await setup.on_end(name)
 
 
 def _opening(task: Task, system_prompt: str) -> list[Message]:
@@ -135,7 +143,7 @@ def _trace(name: str, planned: Planned, episode: Episode, latency_s: float) -> T
         messages=tuple(episode.messages),
         turns=tuple(episode.turns),
         calls=tuple(episode.calls),
-        outcome="graded" if episode.answered else "agent_fault",
+        outcome=outcome_of(episode.finish_reason, answered=episode.answered),
         finish_reason=episode.finish_reason or "infra",
         latency_s=latency_s,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
+from learnloop.budget import Spend, reached
 from learnloop.candidate import Candidate
 from learnloop.config import Config
 from learnloop.errors import EndpointError, StoppedEarly
@@ -17,6 +18,7 @@ from learnloop.event import Event
 from learnloop.history import CLOCK, History
 from learnloop.model import Sampling
 from learnloop.models.policy import PolicyProcess
+from learnloop.outbound import Outage
 from learnloop.project import Parts, Project
 from learnloop.rollout import Planned, Setup, roll_out
 from learnloop.runner import run_many
@@ -85,7 +87,7 @@ class Run:
         sinks: who listens to events.
         has_warmup: whether there are demonstrations to warm up on.
         spent_before_s: seconds that the run took before it was resumed.
-        made: rollouts made so far, resumptions included; for the budget.
+        spend: what rollouts took so far, resumptions included; for the budget.
         given_up: traces that were lost to faults since the run was begun or resumed; they are not
             tried anew before it is resumed again.
     """
@@ -101,7 +103,7 @@ class Run:
     has_warmup: bool = False
     began_s: float = field(default_factory=time.monotonic)
     spent_before_s: float = 0.0
-    made: int = 0
+    spend: Spend = field(default_factory=Spend)
     loaded: set[str] = field(default_factory=set[str])
     given_up: set[str] = field(default_factory=set[str])
 
@@ -177,6 +179,18 @@ class Run:
         step = data.get("step")
         if not self.history.done(kind, step if isinstance(step, int) else None):
             self.emit(kind, **data)
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Return how often endpoints failed in this session, repeated requests counted each."""
+        return dict(self.parts.outbound.faults) if self.parts.outbound else {}
+
+    def tell_outage(self, news: Outage) -> None:
+        """Emit that an endpoint stopped answering, or answers again."""
+        if news.is_down:
+            self.emit("endpoint_down", endpoint=news.endpoint, fault=news.fault)
+        else:
+            self.emit("endpoint_up", endpoint=news.endpoint, down_s=news.down_s)
 
     def begin_stage(self, words: str) -> None:
         """Tell that a stage begins."""
@@ -270,23 +284,23 @@ class Run:
         await self.load(job.batch.weights for job in jobs)
         done = 0
 
-        def count(_: Trace) -> None:
+        def count(trace: Trace) -> None:
             nonlocal done
             done += 1
+            self.spend += Spend.of(trace)
             data = {"done": min(done, wanted), "planned": wanted}
             self._tell(Event(kind="progress", run_id=self.id, data=data))
 
         limit = self.config.train.max_concurrency
         made = await run_many(jobs, self._make, max_concurrency=limit, on_trace=count)
-        self.made += done
         for job, trace in zip(jobs, made, strict=True):
             job.found[_key(job.planned)] = trace
 
     async def _make(self, job: _Job, retry: int) -> Trace:
         """Make one rollout and file it."""
-        minutes = self.config.budget.minutes
-        if minutes and self.spent_s / 60 >= minutes:
-            raise self._spent("minutes", minutes)
+        config = self.config
+        if over := reached(self.spend, self.spent_s / 60, config.budget, config.prices):
+            raise self._spent(*over)
         batch = job.batch
         setup = Setup(
             label=f"{self.id}/{batch.stage}/{batch.step}",
@@ -297,8 +311,12 @@ class Run:
             sampling=Sampling(
                 temperature=batch.temperature, max_tokens=self.config.model.max_tokens
             ),
+            on_end=self.parts.on_end,
         )
-        trace = await roll_out(job.planned, setup, retry)
+        try:
+            trace = await roll_out(job.planned, setup, retry)
+        except EndpointError as error:
+            raise _stopped_by(self.id, error.where, error.what) from None
         if trace.failure and trace.failure.kind == "died":
             # The rollout did nothing wrong and is not counted: it is made when the run goes on.
             raise policy_failed(self.id, trace.failure.message)
@@ -315,7 +333,7 @@ class Run:
     def _rollouts_left(self, wanted: int) -> int:
         """Return how many of the wanted rollouts the budget of the whole run allows."""
         limit = self.config.budget.rollouts
-        return min(wanted, max(0, limit - self.made)) if limit else wanted
+        return min(wanted, max(0, limit - self.spend.rollouts)) if limit else wanted
 
     def _spent(self, unit: str, limit: float) -> StoppedEarly:
         return StoppedEarly(

@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 
 import anyio
 
+from learnloop.faults import rule_of
 from learnloop.trace import Trace
 
 P = TypeVar("P")
@@ -28,8 +29,8 @@ async def run_many(
 ) -> list[Trace]:
     """Make every planned rollout, at most `max_concurrency` at a time.
 
-    A rollout that ends in an infrastructure fault is tried again up to `infra_retries` times, and
-    never disturbs the others. `on_trace` gets every trace as it is finished, those that were
+    A rollout that ends in an infrastructure fault is tried again up to `infra_retries` times where
+    the error policy (`faults.py`) says so, and never disturbs the others. `on_trace` gets every trace as it is finished, those that were
     retried too, so that faults can be counted; the returned list has the last try of each, in the
     order of the plan.
 
@@ -60,7 +61,10 @@ async def _with_retries(planned: P, roll: Roll[P], on_trace: OnTrace, infra_retr
     while True:
         trace = await roll(planned, retry)
         on_trace(trace)
-        if trace.outcome != "infra_fault" or retry >= infra_retries:
+        failure = trace.failure
+        if failure is None or retry >= infra_retries:
+            return trace
+        if not rule_of(failure.boundary, failure.kind).repeats_rollout:
             return trace
         retry += 1
 

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from learnloop.budget import Spend
 from learnloop.check import check
 from learnloop.codec import config_changes, config_json
 from learnloop.errors import (
@@ -45,7 +46,8 @@ from learnloop.task import Task
 
 _FREE_TO_CHANGE = re.compile(
     r"budget\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
-    r"|tools\[\d+\]\.(timeout_s|max_concurrency)|services\[\d+\]\.start_timeout_s"
+    r"|tools\[\d+\]\.(timeout_s|max_concurrency|rate_limit|secret|episode_end_url)"
+    r"|grader\.(rate_limit|secret)|network\.breaker_\w+|prices\.\w+|services\[\d+\]\.start_timeout_s"
 )
 """Settings without influence on results: a resumed run may have other ones."""
 
@@ -200,9 +202,9 @@ async def _recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[
     try:
         result = await work(run)
     except BaseException as error:
-        run.emit("paused", reason=str(error) or "interrupted")
+        run.emit("paused", reason=str(error) or "interrupted", faults=run.faults)
         raise
-    run.emit("run_ended", status="done")
+    run.emit("run_ended", status="done", faults=run.faults)
     return result
 
 
@@ -217,7 +219,7 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
     project, record = session.project, session.record
     try:
         async with project.open_parts() as parts, _policy(project) as policy:
-            yield Run(
+            run = Run(
                 id=record.id,
                 project=project,
                 store=session.store,
@@ -228,13 +230,26 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
                 sinks=session.sinks,
                 has_warmup=bool(project.demos()),
                 spent_before_s=session.history.spent_s,
-                made=len(session.store.rows(record.id)),
+                spend=_spend_before(session),
             )
+            if parts.outbound is not None:
+                parts.outbound.on_outage = run.tell_outage
+            yield run
     except ModelError as fault:
         if os.strerror(errno.ENOSPC) in str(fault):
             fix = f"Make room, then `learnloop train --resume {record.id}`."
             raise UserError(str(fault), where=str(project.state_dir), fix=fix) from fault
         raise policy_failed(record.id, str(fault)) from fault
+
+
+def _spend_before(session: Session) -> Spend:
+    """Return what the run's rollouts took before this session."""
+    run_id, budget = session.record.id, session.project.config.budget
+    if budget.tokens or budget.cost_usd:
+        return sum((Spend.of(trace) for trace in session.store.traces(run_id)), Spend())
+    # Decoding every trace would take long; rows tell all that the other limits need.
+    rows = session.store.rows(run_id)
+    return Spend(rollouts=len(rows), calls=sum(row.calls for row in rows))
 
 
 @asynccontextmanager

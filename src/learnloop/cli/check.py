@@ -37,7 +37,10 @@ def _print_json(output: Output, report: CheckReport) -> None:
     findings = [
         {"level": f.level, "what": f.what, "where": f.where, "fix": f.fix} for f in report.findings
     ]
-    output.data({"ok": report.ok, "findings": findings, "estimate": _estimate(report.estimate)})
+    output.data({
+        "ok": report.ok, "findings": findings, "estimate": _estimate(report.estimate),
+        "peaks": {peak.tool: round(peak.calls_per_s, 1) for peak in report.peaks},
+    })
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, float | None] | None:
@@ -66,4 +69,9 @@ def _print_text(output: Output, report: CheckReport) -> None:
         output.text(
             f"a run makes {estimate.rollouts:,} rollouts with at most "
             f"{estimate.max_calls:,} tool calls{time}"
+        )
+    for peak in report.peaks:
+        output.text(
+            f"at most about {peak.calls_per_s:,.0f} calls a second to tool {peak.tool}, bound by "
+            f"{peak.bound_by}"
         )

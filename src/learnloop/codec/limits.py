@@ -13,6 +13,7 @@ from learnloop.config import Config, public_url
 
 GRADERS = ("numeric", "string_check", "endpoint")
 _MANY = 10**9
+_LEAST_MULTIPLIER = 1e-5
 _SECONDS = 7 * 24 * 3600.0
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -22,10 +23,12 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.max_context": (16, 10_000_000),
     "agent.max_calls": (0, 100_000),
     "agent.max_rounds": (0, 100_000),
+    "agent.max_turns": (0, 100_000),
     "agent.max_tokens_total": (1, _MANY),
     "agent.max_wall_s": (0.001, _SECONDS),
     "tools.timeout_s": (0.001, _SECONDS),
     "tools.max_concurrency": (1, 100_000),
+    "tools.rate_limit": (0, 1e6),
     "services.start_timeout_s": (0.001, 3600),
     "splits.train": (0, 1),
     "splits.screen": (0, 1),
@@ -34,6 +37,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "grader.abs_tol": (0, 1e300),
     "grader.rel_tol": (0, 1e6),
     "grader.timeout_s": (0.001, _SECONDS),
+    "grader.rate_limit": (0, 1e6),
+    "grader.pass_threshold": (0, 1),
     "grader.cost_weight": (0, 0.2),
     "grader.cost_free": (0, 1e12),
     "grader.cost_full": (0, 1e12),
@@ -46,6 +51,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "train.steps": (0, 1_000_000),
     "train.rollouts": (1, 1_000_000),
     "train.group_size": (2, 4096),
+    "train.compute_multiplier": (0, 10),
     "train.temperature": (0.01, 5),
     "train.seed": (0, 2**63 - 1),
     "train.eval_every": (1, 1_000_000),
@@ -71,6 +77,15 @@ RANGES: dict[str, tuple[float, float]] = {
     "curriculum.weights": (0, 1e9),
     "budget.minutes": (0, 1e7),
     "budget.rollouts": (0, _MANY),
+    "budget.calls": (0, _MANY),
+    "budget.tokens": (0, 10**15),
+    "budget.cost_usd": (0, 1e9),
+    "prices.tokens_in_usd": (0, 1e6),
+    "prices.tokens_out_usd": (0, 1e6),
+    "prices.call_usd": (0, 1e6),
+    "network.breaker_faults": (1, _MANY),
+    "network.breaker_probe_s": (0.001, 3600),
+    "network.breaker_wait_s": (0.001, _SECONDS),
 }
 """Lowest and highest value of every number, by dotted name (list positions left out)."""
 
@@ -122,6 +137,9 @@ def disagreements(config: Config) -> Iterator[Problem]:
             f"is {config.train.rollouts}, no multiple of `train.group_size`, which is {size}",
             f"Use {whole * size} or {(whole + 1) * size}, or change `train.group_size`.",
         )
+    if 0 < config.train.compute_multiplier <= _LEAST_MULTIPLIER:
+        what = f"must be above {_LEAST_MULTIPLIER:g}, or 0 to leave it to `train.group_size`"
+        yield Problem(("train", "compute_multiplier"), what)
     if any(b <= a for a, b in pairwise(config.gate.looks)) or not config.gate.looks:
         yield Problem(("gate", "looks"), "must be a rising list of pair counts")
 
@@ -151,6 +169,11 @@ def _addresses(config: Config) -> Iterator[Problem]:
     known = tuple(s.name for s in config.services)
     places: list[tuple[KeyPath, str]] = [
         (("tools", index, "server_url"), tool.server_url) for index, tool in enumerate(config.tools)
+    ]
+    places += [
+        (("tools", index, "episode_end_url"), tool.episode_end_url)
+        for index, tool in enumerate(config.tools)
+        if tool.episode_end_url
     ]
     if config.grader.type == "endpoint":
         places.append((("grader", "url"), config.grader.url))

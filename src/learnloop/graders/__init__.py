@@ -11,7 +11,7 @@ from learnloop.graders.cost import CostGrader, CostShape
 from learnloop.graders.endpoint import EndpointGrader
 from learnloop.graders.numeric import NumericGrader
 from learnloop.graders.string_check import StringCheckGrader
-from learnloop.outbound import Endpoint, Outbound, expand_headers
+from learnloop.outbound import Endpoint, Outbound, expand_headers, expand_secret
 
 
 def grader_of(config: GraderConfig, outbound: Outbound) -> Grader:
@@ -41,7 +41,7 @@ def _inner(config: GraderConfig, outbound: Outbound) -> Grader:
     if config.type == "string_check":
         return StringCheckGrader(reference=config.reference)
     if config.type == "endpoint":
-        return EndpointGrader(_endpoint(config), outbound)
+        return EndpointGrader(_endpoint(config), outbound, pass_threshold=config.pass_threshold)
     raise ConfigError(
         f"unknown grader type {config.type!r}",
         where="[grader] type",
@@ -51,5 +51,11 @@ def _inner(config: GraderConfig, outbound: Outbound) -> Grader:
 
 def _endpoint(config: GraderConfig) -> Endpoint:
     """Return where a grader endpoint is; secrets in headers come from the environment."""
-    headers = expand_headers(config.headers, os.environ, where="[grader] headers")
-    return Endpoint(name="grader", url=config.url, headers=headers, timeout_s=config.timeout_s)
+    return Endpoint(
+        name="grader",
+        url=config.url,
+        headers=expand_headers(config.headers, os.environ, where="[grader] headers"),
+        timeout_s=config.timeout_s,
+        rate_limit=config.rate_limit,
+        secret=expand_secret(config.secret, os.environ, where="[grader] secret"),
+    )

@@ -23,17 +23,20 @@ class EndpointGrader:
 
     Any fault of the server, 4xx included, is retried and then raised as GraderError: a score that
     could not be had is missing, never 0. The server may add `sub_scores`, `metrics`,
-    `explanation` and `flags`.
+    `explanation` and `flags`. With a `pass_threshold`, an answer is correct from that score on.
     """
 
-    def __init__(self, endpoint: Endpoint, outbound: Outbound) -> None:
-        self._url = endpoint.url
+    def __init__(
+        self, endpoint: Endpoint, outbound: Outbound, *, pass_threshold: float = 0.0
+    ) -> None:
+        self._url, self._threshold = endpoint.url, pass_threshold
         self._route = outbound.route(endpoint, GraderError)
 
     @property
     def version(self) -> str:
         """Return the version of code and address; what the server does to its code is unknown."""
-        return version_of("endpoint", _CODE_VERSION, url=self._url)
+        settings = {"pass_threshold": self._threshold} if self._threshold else {}
+        return version_of("endpoint", _CODE_VERSION, url=self._url, **settings)
 
     async def grade(self, task: Task, trace: Trace) -> Score:
         """Ask the server for the score."""
@@ -42,7 +45,7 @@ class EndpointGrader:
         try:
             posted = await self._route.post(body, {"X-Trace-Id": trace.id}, self._read)
         except TooLarge as error:
-            raise self._route.fault(str(error), kind=error.kind, retryable=False) from None
+            raise self._route.fault(str(error), kind=error.kind) from None
         return posted.value
 
     def _read(self, reply: Reply) -> Score:
@@ -66,7 +69,7 @@ class EndpointGrader:
         flags: object = data.get("flags")
         return Score(
             value=value,
-            correct=value,
+            correct=float(value >= self._threshold) if self._threshold else value,
             parts={**_numbers(data.get("sub_scores")), **metrics},
             explanation=self._route.redact(str(data.get("explanation") or "")),
             flags=tuple(map(str, cast("list[object]", flags))) if isinstance(flags, list) else (),

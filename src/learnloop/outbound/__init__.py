@@ -1,14 +1,17 @@
 """Outgoing HTTP: one client for a whole project, with retries, limits and redaction."""
 
 from learnloop.outbound.address import check_url
+from learnloop.outbound.breaker import BreakerRules, Outage
 from learnloop.outbound.client import Outbound
 from learnloop.outbound.retry import Retry
 from learnloop.outbound.route import MAX_BYTES, Endpoint, Posted, Reply, Route, TooLarge
-from learnloop.outbound.secret import expand_headers, redactor
+from learnloop.outbound.secret import expand_headers, expand_secret, redactor
 
 __all__ = [
     "MAX_BYTES",
+    "BreakerRules",
     "Endpoint",
+    "Outage",
     "Outbound",
     "Posted",
     "Reply",
@@ -17,5 +20,6 @@ __all__ = [
     "TooLarge",
     "check_url",
     "expand_headers",
+    "expand_secret",
     "redactor",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
@@ -9,8 +11,10 @@ import httpx2
 
 from learnloop.errors import BoundaryError
 from learnloop.outbound.address import check_url
+from learnloop.outbound.breaker import Breaker, BreakerRules, Outage, Tell
 from learnloop.outbound.retry import Retry
 from learnloop.outbound.route import Endpoint, Route
+from learnloop.outbound.traffic import Traffic
 
 
 class Outbound:
@@ -18,10 +22,23 @@ class Outbound:
 
     Proxies of the environment are not used: tools are often on loopback, and the address policy
     must see where a request really goes. Certificates named in the environment are used.
+    Routes to one address share its rate limit and its circuit breaker; `on_outage` hears when an
+    endpoint stops answering and when it is back, and `faults` counts what went wrong, as
+    `tool cat/5xx`, requests that were repeated with success among them.
     """
 
-    def __init__(self, *, allow_private: bool = False, retry: Retry | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        retry: Retry | None = None,
+        breaker: BreakerRules | None = None,
+    ) -> None:
         self._allow_private, self._retry = allow_private, retry or Retry()
+        self._breaker = breaker or BreakerRules()
+        self._traffic: dict[str, Traffic] = {}
+        self.faults = Counter[str]()
+        self.on_outage: Tell = _ignore
         # No limit here: a pool of 100 would silently cap rollouts. Routes have their own limits,
         # and bound the time of a whole request.
         self._client = httpx2.AsyncClient(
@@ -54,6 +71,36 @@ class Outbound:
             ConfigError: the address is malformed or can be seen to be forbidden.
         """
         check_url(endpoint.url, allow_private=self._allow_private, where=endpoint.name)
+        traffic = self._traffic.get(endpoint.url)
+        if traffic is None:
+            breaker = Breaker(endpoint.name, self._breaker, lambda news: self.on_outage(news))
+            traffic = self._traffic[endpoint.url] = Traffic(breaker, self.faults)
+        traffic.limit(endpoint.rate_limit)
+        return self._route(endpoint, error, traffic, self._retry)
+
+    def side_route(self, endpoint: Endpoint, error: type[BoundaryError]) -> Route:
+        """Return a route for what may fail without harm: one try, and no breaker that others share.
+
+        Raises:
+            ConfigError: the address is malformed or can be seen to be forbidden.
+        """
+        check_url(endpoint.url, allow_private=self._allow_private, where=endpoint.name)
+        never = BreakerRules(faults=sys.maxsize)
+        traffic = Traffic(Breaker(endpoint.name, never, _ignore), Counter())
+        return self._route(endpoint, error, traffic, Retry(retries=0))
+
+    def _route(
+        self, endpoint: Endpoint, error: type[BoundaryError], traffic: Traffic, retry: Retry
+    ) -> Route:
         return Route(
-            self._client, endpoint, error, retry=self._retry, allow_private=self._allow_private
+            self._client,
+            endpoint,
+            error,
+            traffic=traffic,
+            retry=retry,
+            allow_private=self._allow_private,
         )
+
+
+def _ignore(_: Outage) -> None:
+    """Hear of an outage and do nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,26 +13,37 @@ from typing import Generic, TypeVar
 import anyio
 import httpx2
 
-from learnloop.errors import BoundaryError
+from learnloop.errors import BoundaryError, GraderError
+from learnloop.faults import Rule, rule_of
 from learnloop.outbound.address import allowed_addresses
 from learnloop.outbound.retry import Retry
 from learnloop.outbound.secret import redactor
+from learnloop.outbound.signature import signature_headers
+from learnloop.outbound.traffic import Traffic
 
 MAX_BYTES = 1_000_000
 """Largest request or reply body that the wire contract allows."""
+
+_CONNECT_SHARE = 0.9
+"""Share of the time of a request that connecting may take."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where requests are posted; `url` and `headers` may hold secrets and are never shown."""
+    """Where requests are posted; `url`, `headers` and `secret` are never shown.
+
+    `rate_limit` is in requests a second, 0 for none; with a `secret` requests are signed.
+    """
 
     name: str
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     timeout_s: float = 600.0
     max_concurrency: int = 64
+    rate_limit: float = 0.0
+    secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,19 +89,24 @@ class Route:
         endpoint: Endpoint,
         error: type[BoundaryError],
         *,
+        traffic: Traffic,
         retry: Retry,
         allow_private: bool,
     ) -> None:
         self._client, self._endpoint, self._error = client, endpoint, error
-        self._retry, self._allow_private = retry, allow_private
+        self._traffic, self._retry, self._allow_private = traffic, retry, allow_private
         self._url = httpx2.URL(endpoint.url)
         self._limiter = anyio.CapacityLimiter(endpoint.max_concurrency)
-        self.redact = redactor(endpoint.url, endpoint.headers)
+        self.redact = redactor(endpoint.url, endpoint.headers, endpoint.secret)
 
-    def fault(self, message: str, *, kind: str, retryable: bool = True) -> BoundaryError:
+    def rule(self, kind: str) -> Rule:
+        """Return what follows from a fault of that kind here."""
+        return rule_of("grader" if self._error is GraderError else "tool", kind)
+
+    def fault(self, message: str, *, kind: str) -> BoundaryError:
         """Return an error of this route's class that names the endpoint and holds no secret."""
         text = self.redact(f"{self._endpoint.name}: {message}")
-        return self._error(text, kind=kind, retryable=retryable)
+        return self._error(text, kind=kind, retryable=self.rule(kind).repeats_request)
 
     async def post(
         self, body: bytes, headers: Mapping[str, str], read: Callable[[Reply], T]
@@ -102,20 +119,48 @@ class Route:
         Raises:
             TooLarge: request or reply is over the limit.
             BoundaryError: (of the route's class) the fault that was left after the retries.
+            EndpointError: the endpoint was down for longer than the breaker waits.
         """
         if len(body) > MAX_BYTES:
             raise TooLarge(f"request of {len(body)} bytes is over {MAX_BYTES}", kind="too_large")
         attempt = 0
         while True:
-            reply: Reply | None = None
+            got: list[Reply] = []
             try:
-                reply = await self._once(body, headers)
-                return Posted(value=self._judged(reply, read), retries=attempt)
+                return Posted(value=await self._tried(body, headers, read, got), retries=attempt)
             except self._error as fault:
                 if not fault.retryable or attempt >= self._retry.retries:
                     raise
-            await anyio.sleep(self._retry.delay_s(attempt, reply.retry_after if reply else None))
+            await anyio.sleep(self._retry.delay_s(attempt, got[0].retry_after if got else None))
             attempt += 1
+
+    async def _tried(
+        self,
+        body: bytes,
+        headers: Mapping[str, str],
+        read: Callable[[Reply], T],
+        got: list[Reply],
+    ) -> T:
+        """Make one attempt when the breaker lets it, and tell the breaker how it went."""
+        breaker = self._traffic.breaker
+        probe = await breaker.admit()
+        try:
+            reply = await self._once(body, headers)
+            got.append(reply)
+            value = self._judged(reply, read)
+        except (self._error, TooLarge) as fault:
+            self._traffic.count(self._endpoint.name, fault.kind)
+            if self.rule(fault.kind).trips:
+                breaker.failed(str(fault), probe=probe)
+            elif probe:
+                breaker.let_go()
+            raise
+        except BaseException:
+            if probe:
+                breaker.let_go()
+            raise
+        breaker.succeeded()
+        return value
 
     def _judged(self, reply: Reply, read: Callable[[Reply], T]) -> T:
         """Raise what the status alone says is a fault; leave the rest to `read`."""
@@ -129,6 +174,7 @@ class Route:
 
     async def _once(self, body: bytes, headers: Mapping[str, str]) -> Reply:
         """Make one attempt; its place in the limiter is given back before any wait."""
+        await self._traffic.turn()
         async with self._limiter:
             with self._faults(), anyio.fail_after(self._endpoint.timeout_s):
                 return await self._send(body, headers)
@@ -138,7 +184,7 @@ class Route:
         """Name what the network can do to a request."""
         try:
             yield
-        except TimeoutError:
+        except (TimeoutError, httpx2.TimeoutException):
             limit_s = self._endpoint.timeout_s
             raise self.fault(f"no reply within {limit_s:g} s", kind="timeout") from None
         except (httpx2.HTTPError, OSError) as error:
@@ -151,7 +197,7 @@ class Route:
         addresses = await allowed_addresses(host, port, allow_private=self._allow_private)
         if not addresses:
             hint = "the network policy forbids its address (allow_private under [network])"
-            raise self.fault(hint, kind="refused_address", retryable=False)
+            raise self.fault(hint, kind="refused_address")
         for address in addresses[:-1]:
             try:
                 return await self._exchange(address, body, headers)
@@ -163,12 +209,19 @@ class Route:
         """Post to a numeric address, so that a second look-up cannot lead elsewhere."""
         host = self._url.netloc.decode("ascii")
         own = {"Content-Type": "application/json", "Host": host}
+        if self._endpoint.secret:
+            own |= signature_headers(self._endpoint.secret, body, int(time.time()))
         request = self._client.build_request(
             "POST",
             self._url.copy_with(host=address),
             content=body,
             headers={**own, **headers, **self._endpoint.headers},
-            extensions={"sni_hostname": self._url.host},
+            # A handshake that is cancelled from outside leaves its socket open; one that runs out
+            # of its own time closes it.
+            extensions={
+                "sni_hostname": self._url.host,
+                "timeout": {"connect": _CONNECT_SHARE * self._endpoint.timeout_s},
+            },
         )
         response = await self._client.send(request, stream=True)
         try:

@@ -23,17 +23,26 @@ def expand_headers(
     Raises:
         ConfigError: a variable is not set.
     """
+    return {k: expand_secret(v, environ, where=where) for k, v in headers.items()}
+
+
+def expand_secret(text: str, environ: Mapping[str, str], *, where: str) -> str:
+    """Return a text with `${NAME}` replaced by values of the environment.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in environ:
             raise ConfigError(
-                f"a header needs the environment variable {match[1]}, which is not set",
+                f"a header or secret needs the environment variable {match[1]}, which is not set",
                 where=where,
                 fix=f"Set it: export {match[1]}=...",
             )
         return environ[match[1]]
 
-    return {k: re.sub(r"\$\{(\w+)\}", value, v) for k, v in headers.items()}
+    return re.sub(r"\$\{(\w+)\}", value, text)
 
 
 def shown_url(url: str) -> str:
@@ -42,9 +51,10 @@ def shown_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def redactor(url: str, headers: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that hides the secrets of an address and its headers in any text."""
-    secrets = sorted(set(_secrets(url, headers)), key=len, reverse=True)
+def redactor(url: str, headers: Mapping[str, str], secret: str = "") -> Callable[[str], str]:
+    """Return a function that hides a secret, and those of an address and its headers, in any text."""
+    hidden = {*_secrets(url, headers), *([secret] if len(secret) >= _SHORTEST else [])}
+    secrets = sorted(hidden, key=len, reverse=True)
     if not secrets:
         return lambda text: text
     pattern = re.compile("|".join(map(re.escape, secrets)))

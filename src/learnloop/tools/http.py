@@ -12,7 +12,7 @@ from learnloop.codec import canonical_json
 from learnloop.config import ToolConfig
 from learnloop.errors import ToolError
 from learnloop.message import ToolCall, ToolSchema
-from learnloop.outbound import Endpoint, Outbound, Reply, TooLarge, expand_headers
+from learnloop.outbound import Endpoint, Outbound, Reply, TooLarge, expand_headers, expand_secret
 from learnloop.tool import ToolContext, ToolOutput
 
 _LONGEST_ERROR = 2000
@@ -42,6 +42,8 @@ class HttpTool:
             headers=expand_headers(config.headers, environ, where=where),
             timeout_s=config.timeout_s,
             max_concurrency=config.max_concurrency,
+            rate_limit=config.rate_limit,
+            secret=expand_secret(config.secret, environ, where=where),
         )
         self._route = outbound.route(endpoint, ToolError)
 

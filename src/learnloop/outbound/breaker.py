@@ -1,0 +1,121 @@
+"""The circuit breaker of one endpoint: while it is down, requests wait instead of failing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+
+from learnloop.clock import paused
+from learnloop.errors import EndpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakerRules:
+    """When requests stop, how often one is let through to look, and how long that may last."""
+
+    faults: int = 20
+    probe_s: float = 5.0
+    max_probe_s: float = 60.0
+    longest_wait_s: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """News of an endpoint: it stopped answering, or answers again after some seconds."""
+
+    endpoint: str
+    is_down: bool
+    fault: str = ""
+    down_s: float = 0.0
+
+
+Tell = Callable[[Outage], None]
+
+
+class Breaker:
+    """Opens after faults in a row; then lets one request through now and then.
+
+    Closed: everything passes. Open: everything waits. Half-open: one request is under way to see
+    how things are; its success closes the breaker, its fault keeps it open for twice as long.
+    """
+
+    def __init__(self, name: str, rules: BreakerRules, tell: Tell) -> None:
+        self._name, self._rules, self._tell = name, rules, tell
+        self._in_a_row, self._last = 0, ""
+        self._opened_s: float | None = None
+        self._next_probe_s = self._pause_s = 0.0
+        self._probing = False
+        self._changed = anyio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether requests wait."""
+        return self._opened_s is not None
+
+    async def admit(self) -> bool:
+        """Wait until a request may be made; return whether it is the one that looks.
+
+        Raises:
+            EndpointError: the endpoint was down for too long.
+        """
+        if not self.is_open:
+            return False
+        with paused():
+            while (opened_s := self._opened_s) is not None:
+                now_s = time.monotonic()
+                self._refuse_after(opened_s + self._rules.longest_wait_s - now_s)
+                if not self._probing and now_s >= self._next_probe_s:
+                    self._probing = True
+                    return True
+                await self._news(opened_s, now_s)
+        return False
+
+    async def _news(self, opened_s: float, now_s: float) -> None:
+        """Wait for a change, for the next look, or for the end of patience."""
+        give_up_s = opened_s + self._rules.longest_wait_s
+        until_s = give_up_s if self._probing else min(give_up_s, self._next_probe_s)
+        with anyio.move_on_after(max(0.001, until_s - now_s)):
+            await self._changed.wait()
+
+    def _refuse_after(self, left_s: float) -> None:
+        if left_s <= 0:
+            raise EndpointError(
+                f"did not answer as it should for {self._rules.longest_wait_s:g} s; last: {self._last}",
+                where=self._name,
+                fix="Mend it, then go on.",
+            )
+
+    def succeeded(self) -> None:
+        """Note a request that was answered: the endpoint works."""
+        self._in_a_row = 0
+        if self._opened_s is not None:
+            down_s = time.monotonic() - self._opened_s
+            self._opened_s, self._probing = None, False
+            self._wake()
+            self._tell(Outage(endpoint=self._name, is_down=False, down_s=round(down_s, 3)))
+
+    def failed(self, fault: str, *, probe: bool) -> None:
+        """Note a fault; enough of them in a row open the breaker."""
+        self._in_a_row += 1
+        self._last = fault
+        if probe:
+            self._pause_s = min(2 * self._pause_s, self._rules.max_probe_s)
+            self.let_go()
+        elif self._opened_s is None and self._in_a_row >= self._rules.faults:
+            self._opened_s = time.monotonic()
+            self._pause_s = self._rules.probe_s
+            self._next_probe_s = self._opened_s + self._pause_s
+            self._tell(Outage(endpoint=self._name, is_down=True, fault=fault))
+
+    def let_go(self) -> None:
+        """End a look without a verdict, such as one that was cancelled."""
+        self._probing = False
+        self._next_probe_s = time.monotonic() + self._pause_s
+        self._wake()
+
+    def _wake(self) -> None:
+        event, self._changed = self._changed, anyio.Event()
+        event.set()

@@ -1,0 +1,190 @@
+"""A broken endpoint makes rollouts wait, not fail; and limits hold over all that share an address."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Sequence
+
+import anyio
+import pytest
+from tests.fault_server import GOOD, FaultServer, fault_server
+
+from learnloop.clock import Clock
+from learnloop.config import AgentConfig, GraderConfig, ToolConfig
+from learnloop.errors import EndpointError
+from learnloop.graders import grader_of
+from learnloop.graders.numeric import NumericGrader
+from learnloop.message import Message, ToolCall, ToolSchema
+from learnloop.model import Sampling
+from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
+from learnloop.outbound import BreakerRules, Outage, Outbound, Retry
+from learnloop.rollout import Planned, Setup, roll_out
+from learnloop.runner import run_many
+from learnloop.task import Task
+from learnloop.tool import ToolContext
+from learnloop.tools import http_tools
+from learnloop.trace import Trace
+
+FAST = Retry(retries=3, first_delay_s=0.001)
+QUICK = BreakerRules(faults=5, probe_s=0.02, max_probe_s=0.05, longest_wait_s=0.4)
+CALL = ToolCall(id="call_1", name="cat", arguments="{}")
+CONTEXT = ToolContext(trace_id="trace_1", item={"answer": 1})
+
+
+def task(number: int) -> Task:
+    message = Message(role="user", content="how much")
+    return Task(
+        id=f"t{number}", split="train", group="g", messages=(message,), tools=(), item={"answer": 7}
+    )
+
+
+def ask(messages: Sequence[Message], tools: Sequence[ToolSchema], seed: int) -> Played:
+    if messages[-1].role == "tool":
+        return messages[-1].content
+    return [ScriptedCall(name="cat", arguments={})]
+
+
+async def roll_all(
+    server: FaultServer, count: int, seen: list[Trace], news: list[Outage], limits: AgentConfig
+) -> list[Trace]:
+    async with Outbound(allow_private=True, retry=FAST, breaker=QUICK) as outbound:
+        outbound.on_outage = news.append
+        tools = http_tools([ToolConfig(name="cat", server_url=server.url("cat"))], outbound)
+        setup = Setup(
+            label="run",
+            model=ScriptedModel(ask),
+            tools=tools,
+            grader=NumericGrader(),
+            limits=limits,
+            sampling=Sampling(),
+        )
+        plan = [Planned(task=task(n), candidate_id="c", attempt=0, seed=n) for n in range(count)]
+        return await run_many(
+            plan,
+            lambda p, retry: roll_out(p, setup, retry),
+            max_concurrency=20,
+            on_trace=seen.append,
+        )
+
+
+def test_rollouts_wait_for_an_endpoint_that_comes_back_and_none_is_lost() -> None:
+    news: list[Outage] = []
+    seen: list[Trace] = []
+    # Longer than the limit of a rollout: waiting for an endpoint does not count.
+    limits = AgentConfig(max_wall_s=0.15)
+    with fault_server(script={"cat": [*["5xx"] * 24, GOOD]}) as server:
+        traces = anyio.run(roll_all, server, 40, seen, news, limits)
+    assert [t.outcome for t in traces] == ["graded"] * 40
+    assert all(t.score and t.score.value == 1.0 for t in traces)
+    assert [n.is_down for n in news] == [True, False]
+    assert "503" in news[0].fault
+    assert news[1].down_s > 0
+
+
+def test_an_endpoint_that_stays_down_pauses_the_run_and_nothing_is_scored() -> None:
+    news: list[Outage] = []
+    seen: list[Trace] = []
+    with fault_server(script={"cat": ["5xx"]}) as server, pytest.raises(EndpointError) as told:
+        anyio.run(roll_all, server, 40, seen, news, AgentConfig())
+    assert told.value.exit_code == 5
+    assert told.value.where == "tool cat"
+    assert "did not answer as it should for 0.4 s; last: tool cat: HTTP 503" in told.value.what
+    assert [n.is_down for n in news] == [True]
+    assert all(trace.score is None for trace in seen)
+    # Twenty at once, then one look now and then.
+    assert server.injected["cat", "5xx"] < 45
+
+
+def test_a_cancelled_look_does_not_keep_the_others_waiting() -> None:
+    async def main(server: FaultServer) -> None:
+        async with Outbound(allow_private=True, retry=FAST, breaker=QUICK) as outbound:
+            config = ToolConfig(name="cat", server_url=server.url("cat"), timeout_s=5)
+            tool = http_tools([config], outbound)["cat"]
+
+            async def lose() -> None:
+                with anyio.move_on_after(0.15):
+                    await tool.call(CALL, CONTEXT)
+
+            async with anyio.create_task_group() as group:
+                for _ in range(5):
+                    group.start_soon(lose)
+            output = await tool.call(CALL, CONTEXT)
+            assert output.text == "1"
+
+    script = {"cat": [*["5xx"] * 5, "drip", GOOD]}
+    with fault_server(script=script, drip_s=5) as server:
+        anyio.run(main, server)
+
+
+def test_tools_at_one_address_share_its_rate_limit() -> None:
+    async def main(server: FaultServer) -> float:
+        async with Outbound(allow_private=True, retry=FAST) as outbound:
+            configs = [
+                ToolConfig(name=name, server_url=server.url("cat"), rate_limit=limit)
+                for name, limit in (("cat", 40.0), ("dog", 0.0))
+            ]
+            tools = http_tools(configs, outbound)
+            start_s = time.monotonic()
+            async with anyio.create_task_group() as group:
+                for number in range(30):
+                    group.start_soon(tools["cat" if number % 2 else "dog"].call, CALL, CONTEXT)
+            return time.monotonic() - start_s
+
+    with fault_server(rate=0.0) as server:
+        took_s = anyio.run(main, server)
+    # Four at once, and 26 more at 40 a second.
+    assert took_s >= 26 / 40 - 0.01
+
+
+def test_a_grader_endpoint_has_a_rate_limit_too() -> None:
+    async def main(server: FaultServer) -> float:
+        async with Outbound(allow_private=True, retry=FAST) as outbound:
+            config = GraderConfig(type="endpoint", url=server.url("grade"), rate_limit=20)
+            grader = grader_of(config, outbound)
+            trace = Trace(id="trace_1", task_id="t1", candidate_id="c", attempt=0, seed=0)
+            start_s = time.monotonic()
+            async with anyio.create_task_group() as group:
+                for _ in range(8):
+                    group.start_soon(grader.grade, task(1), trace)
+            return time.monotonic() - start_s
+
+    with fault_server(rate=0.0) as server:
+        assert anyio.run(main, server) >= 6 / 20 - 0.01
+
+
+def test_requests_are_signed_with_the_secret_and_it_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOL_SECRET", "hush-hush")
+
+    async def main(server: FaultServer) -> None:
+        async with Outbound(allow_private=True, retry=FAST) as outbound:
+            config = ToolConfig(
+                name="cat", server_url=server.url("cat"), secret="${TOOL_SECRET}"
+            )
+            await http_tools([config], outbound)["cat"].call(CALL, CONTEXT)
+
+    with fault_server(rate=0.0, keep_bodies=True) as server:
+        anyio.run(main, server)
+    [(_, headers, body)] = server.bodies
+    stamp = headers["x-learnloop-timestamp"]
+    want = hmac.new(b"hush-hush", stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    assert headers["x-learnloop-signature"] == f"sha256={want}"
+    assert abs(int(stamp) - time.time()) < 30
+    assert "hush-hush" not in json.dumps([headers, body.decode()])
+
+
+def test_a_clock_stands_still_while_it_is_paused_and_runs_out_otherwise() -> None:
+    async def main() -> None:
+        clock = Clock(0.1)
+        with clock.running():
+            with clock.pausing(), clock.pausing():
+                await anyio.sleep(0.15)
+            assert clock.spent_s < 0.1
+            await anyio.sleep(1)
+        assert clock.ran_out
+
+    anyio.run(main)
