@@ -70,8 +70,9 @@ def read_dataset(train: Path, validation: Path, rules: Rules) -> Dataset:
     groups = [_group(row, row_id, rules) for row, row_id in zip(rows, ids, strict=True)]
     held_out = groups[len(files[0]) :]
     split_of = divide_held_out(held_out)
-    learned: list[Split] = ["train" for _ in files[0]]
-    splits = [*learned, *(split_of[group] for group in held_out)]
+    splits: list[Split] = []
+    splits.extend("train" for _ in files[0])
+    splits.extend(split_of[group] for group in held_out)
     placed = tuple(map(_placed, rows, ids, groups, splits))
     return Dataset(
         rows=placed,
