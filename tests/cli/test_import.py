@@ -123,6 +123,13 @@ def test_a_folder_with_files_is_never_touched(learnloop: Learnloop, tmp_path: Pa
     assert learnloop("import", "openai-rft", *FILES, "--to", "mine").code == 0
 
 
+def test_a_folder_below_nothing_is_one_line(learnloop: Learnloop, tmp_path: Path):
+    write_job(tmp_path)
+    done = learnloop("import", "openai-rft", *FILES, "--to", "no/where")
+    assert done.code == 2
+    assert done.line == "error: no: there is no such folder. Make it first."
+
+
 def test_a_bad_row_is_one_line_and_nothing_is_written(learnloop: Learnloop, tmp_path: Path):
     write_job(tmp_path, validation=lines([a_row(0)]) + "{\n")
     before = state_of(tmp_path)

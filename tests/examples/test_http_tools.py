@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import anyio
 import pytest
 
 from learnloop.check import CheckReport, check
+from learnloop.cli.init import copy_template
 from learnloop.codec import load_tasks
 from learnloop.message import Message, ToolSchema
 from learnloop.model import Sampling
@@ -21,14 +21,13 @@ from learnloop.rollout import Planned, Setup, roll_out
 from learnloop.task import SPLITS
 from learnloop.trace import Trace
 
-SOURCE = Path(__file__).parents[2] / "examples" / "http-tools"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a copy without generated data, as `learnloop init` makes it."""
-    left_out = shutil.ignore_patterns("data", ".learnloop", "__pycache__")
-    return Path(shutil.copytree(SOURCE, tmp_path / "shop", ignore=left_out))
+    """Return the project as `learnloop init --template http-tools` makes it."""
+    copy_template("http-tools", tmp_path / "shop")
+    return tmp_path / "shop"
 
 
 def checked(root: Path) -> CheckReport:

@@ -363,6 +363,13 @@ def test_auto_leaves_the_defaults_and_an_unknown_argument_is_told(tmp_path: Path
     assert fates(imported)["n_epochs"] == "taken"
 
 
+def test_values_that_may_be_secret_are_not_shown(tmp_path: Path):
+    job = {"integrations": [{"wandb": {"key": SECRET}}], "x_api_key": SECRET, "metadata": {"k": SECRET}}
+    imported = read_job_files(write_job(tmp_path, job=job))
+    assert SECRET not in repr(imported)
+    assert fates(imported)["integrations"] == fates(imported)["x_api_key"] == "ignored"
+
+
 def test_grader_and_tools_may_stand_in_the_job(tmp_path: Path):
     own = {"grader": STRING_CHECK, "tools": [a_tool(headers={"X-Key": SECRET})]}
     job = {"method": {"type": "reinforcement", "reinforcement": own}}

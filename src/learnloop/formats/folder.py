@@ -19,13 +19,14 @@ def write_folder(target: Path, files: Mapping[str, str], verify: Callable[[Path]
         verify: looks at the finished folder before it gets its name; what it raises undoes all.
 
     Raises:
-        UsageError: the folder holds something, or is no folder.
+        UsageError: the folder holds something, or is no folder; or its parent is missing.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         what = "is there already and is never overwritten"
         raise UsageError(what, where=str(target), fix="Name another folder with --to.")
     place = target.absolute()
-    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.parent.is_dir():
+        raise UsageError("there is no such folder", where=str(target.parent), fix="Make it first.")
     staging = place.parent / f".{place.name}.{os.getpid()}.partial"
     try:
         for name, text in files.items():

@@ -17,6 +17,11 @@ ROLLOUTS_A_ROW = 8
 
 _ROWS_A_STEP = 8
 _NESTED = {"method", "reinforcement", "hyperparameters", "grader", "tools", "type"}
+_SHOWN = {
+    *("suffix", "seed", "model", "batch_size", "n_epochs", "learning_rate_multiplier"),
+    *("compute_multiplier", "eval_interval", "eval_samples", "reasoning_effort"),
+    "max_episode_steps",
+}
 _IGNORED = {
     "model": "hosted weights cannot be taken along; choose a model in [model]",
     "training_file": "--train names the file",
@@ -68,7 +73,8 @@ class _Draft:
 
     def note(self, key: str, fate: Any, target: str, why: str = "") -> None:
         """Say what became of an argument."""
-        shown = str(self.arguments.get(key, ""))[:40]
+        # Only values that are known to be harmless: `integrations` may hold a key.
+        shown = str(self.arguments.get(key, ""))[:40] if key in _SHOWN else ""
         self.mapped.append(Mapped(source=key, value=shown, fate=fate, target=target, why=why))
 
 
