@@ -1,7 +1,8 @@
 """The check: does everything of a project fit together, before time is spent on a run?
 
 It looks at text first (prompt, model, rows, schemas, splits), then starts the services, calls each
-tool once and grades a right, an empty and a wordy answer. It never samples from a model.
+tool once, grades a right, an empty and a wordy answer, and makes one rollout with a script in the
+model's place. It never samples from a model.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Literal
 
 from learnloop.codec import config_schemas, schema_problem
 from learnloop.config import Config
@@ -22,16 +22,16 @@ from learnloop.errors import (
     UserError,
 )
 from learnloop.estimate import Estimate, estimate_run, turn_seconds
+from learnloop.finding import Finding, Level
 from learnloop.message import ToolCall
 from learnloop.outbound import Retry
 from learnloop.peak import Peak, latency_of, peaks
 from learnloop.project import CONFIG_FILE, Parts, Project
+from learnloop.rehearsal import EndpointUse, Rehearsal, endpoint_uses, rehearse
 from learnloop.splits import Leak, asked_text, find_leaks, question_text
 from learnloop.task import SPLITS, Task
 from learnloop.tool import Tool, ToolContext
 from learnloop.trace import Trace, Turn
-
-Level = Literal["ok", "warning", "error"]
 
 _CONFIG, _ENDPOINT, _GATE = ConfigError.exit_code, EndpointError.exit_code, GateNotMet.exit_code
 _UNKNOWN = "learnloop_check_no_such_tool"
@@ -42,30 +42,16 @@ _REFUSALS = (401, 403)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing that was looked at: how it is, where, and how to mend it.
-
-    `exit_code` is what `learnloop check` ends with when this is the first error.
-    """
-
-    level: Level
-    what: str
-    where: str = ""
-    fix: str = ""
-    exit_code: int = 0
-
-    def line(self) -> str:
-        """Return the finding as one line: `where: what. fix`."""
-        return UserError(self.what, where=self.where, fix=self.fix).line()
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """Everything that was found; `estimate` is missing when there is no usable dataset."""
+    """Everything that was found; `estimate` is missing when there is no usable dataset.
+
+    `uses` tells of each endpoint that the rehearsal reached what a run will ask of it.
+    """
 
     findings: tuple[Finding, ...]
     estimate: Estimate | None = None
     peaks: tuple[Peak, ...] = ()
+    uses: tuple[EndpointUse, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -102,21 +88,16 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
     except ConfigError as error:
         # A missing prompt keeps the rows from being read, and has been told already.
         if not any(f.what == error.what for f in findings):
-            findings.append(_from_error(error))
+            findings.append(Finding.of(error))
+    sound = bool(tasks) and all(f.level != "error" for f in findings)
     latencies: dict[str, float] = {}
-    findings += await _running(project, tasks, latencies)
+    running, rehearsal = await _running(project, tasks, latencies, rehearsed=sound)
     estimate = estimate_run(project.config, tasks) if tasks else None
-    found = peaks(project.config, latencies, turn_s=turn_seconds(project.config))
-    return CheckReport(findings=tuple(findings), estimate=estimate, peaks=tuple(found))
-
-
-def _from_error(error: UserError) -> Finding:
-    return Finding(
-        level="error",
-        what=error.what,
-        where=error.where,
-        fix=error.fix,
-        exit_code=error.exit_code,
+    return CheckReport(
+        findings=(*findings, *running),
+        estimate=estimate,
+        peaks=tuple(peaks(project.config, latencies, turn_s=turn_seconds(project.config))),
+        uses=endpoint_uses(project.config, rehearsal, estimate) if rehearsal and estimate else (),
     )
 
 
@@ -124,7 +105,7 @@ def _prompt(project: Project) -> Finding:
     try:
         project.system_prompt()
     except ConfigError as error:
-        return _from_error(error)
+        return Finding.of(error)
     return Finding(level="ok", what="system prompt", where=project.config.agent.system_prompt)
 
 
@@ -132,7 +113,7 @@ def _model(project: Project) -> Finding:
     try:
         folder = project.model_folder()
     except ConfigError as error:
-        return _from_error(error)
+        return Finding.of(error)
     return Finding(level="ok", what=f"model {project.config.model.ref}", where=str(folder))
 
 
@@ -253,8 +234,8 @@ def _demos(project: Project, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 async def _running(
-    project: Project, tasks: Sequence[Task], latencies: dict[str, float]
-) -> list[Finding]:
+    project: Project, tasks: Sequence[Task], latencies: dict[str, float], *, rehearsed: bool
+) -> tuple[list[Finding], Rehearsal | None]:
     """Start the services, then try tools and grader; without retries, or faults would be slow."""
     findings: list[Finding] = []
     async with AsyncExitStack() as stack:
@@ -262,14 +243,19 @@ async def _running(
             opening = project.open_parts(retry=Retry(retries=0))
             parts = await stack.enter_async_context(opening)
         except UserError as error:
-            return [_from_error(error)]
+            return [Finding.of(error)], None
         for name, address in parts.addresses.items():
             findings.append(Finding(level="ok", what=f"service {name} is ready", where=address))
         findings += [await _tool(tool, tasks[:1], latencies) for tool in parts.tools.values()]
         findings += await _grader(parts, project.config, tasks)
+        rehearsal: Rehearsal | None = None
+        if rehearsed and all(f.level != "error" for f in findings):
+            task = next((t for t in tasks if t.split == "train"), tasks[0])
+            rehearsal = await rehearse(task, parts.tools, parts.grader, project.config.agent)
+            findings.append(rehearsal.finding())
         if parts.on_end is not None:
             await parts.on_end(_TRACE)
-    return findings
+    return findings, rehearsal
 
 
 async def _tool(tool: Tool, tasks: Sequence[Task], latencies: dict[str, float]) -> Finding:

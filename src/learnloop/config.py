@@ -154,6 +154,8 @@ class GraderConfig:
     """Kind of grader: `numeric`, `string_check` or `endpoint`."""
     reference: str = "answer"
     """Field of the dataset row that holds the expected answer."""
+    operation: Literal["eq", "ne", "like", "ilike"] = "eq"
+    """How `string_check` compares: equal, not equal, contains, contains whatever the case."""
     abs_tol: float = 0.0
     """Largest absolute difference that still counts as right."""
     rel_tol: float = 0.0

@@ -50,6 +50,20 @@ def assign_splits(groups: Iterable[str], shares: SplitsConfig) -> dict[str, Spli
     return {group: _split_at(_unit_hash("split", group) * sum(sizes), sizes) for group in groups}
 
 
+FEWEST_TESTED = 100
+"""With fewer groups held out, a sealed test would say too little to be worth its tasks."""
+
+
+def divide_held_out(groups: Iterable[str]) -> dict[str, Split]:
+    """Return the split of each group of a validation file: screen, confirm or test as 20 to 50 to 30.
+
+    Under a hundred groups there is no test, and the rest is divided as 20 to 50.
+    """
+    names = set(groups)
+    test = 0.3 if len(names) >= FEWEST_TESTED else 0.0
+    return assign_splits(names, SplitsConfig(train=0.0, screen=0.2, confirm=0.5, test=test))
+
+
 def _split_at(place: float, sizes: Sequence[float]) -> Split:
     chosen: Split = "train"
     for split, size in zip(SPLITS, sizes, strict=True):

@@ -28,6 +28,17 @@ _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "import",
+        "Make projects from the files of other programs.",
+        (
+            (
+                "openai-rft",
+                "learnloop.cli.import_:openai_rft",
+                "Make a project from the files of a hosted reinforcement job.",
+            ),
+        ),
+    ),
+    (
         "config",
         "Look at a project's settings.",
         (("show", "learnloop.cli.config:show", "Show every setting, defaults included."),),

@@ -37,10 +37,19 @@ def _print_json(output: Output, report: CheckReport) -> None:
     findings = [
         {"level": f.level, "what": f.what, "where": f.where, "fix": f.fix} for f in report.findings
     ]
-    output.data({
-        "ok": report.ok, "findings": findings, "estimate": _estimate(report.estimate),
-        "peaks": {peak.tool: round(peak.calls_per_s, 1) for peak in report.peaks},
-    })
+    uses = [
+        {"name": u.name, "max_calls": u.calls, "seconds": u.seconds, "minutes": u.minutes}
+        for u in report.uses
+    ]
+    output.data(
+        {
+            "ok": report.ok,
+            "findings": findings,
+            "estimate": _estimate(report.estimate),
+            "peaks": {peak.tool: round(peak.calls_per_s, 1) for peak in report.peaks},
+            "endpoints": uses,
+        }
+    )
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, float | None] | None:
@@ -64,6 +73,11 @@ def _print_text(output: Output, report: CheckReport) -> None:
             for f in report.findings
         ],
     )
+    for use in report.uses:
+        waiting = f", {use.minutes:,.1f} minutes of waiting" if use.minutes >= 0.1 else ""
+        output.text(
+            f"{use.name}: {1000 * use.seconds:,.0f} ms a call, at most {use.calls:,} calls{waiting}"
+        )
     if (estimate := report.estimate) is not None:
         time = "" if estimate.minutes is None else f", roughly {estimate.minutes:.0f} minutes"
         output.text(

@@ -8,6 +8,7 @@ from learnloop.codec.chat import (
     canonical_json,
     message_from_chat,
     message_to_chat,
+    parameters_of,
     schema_from_chat,
     schema_problem,
     schema_to_chat,
@@ -22,12 +23,22 @@ from learnloop.codec.configs import (
     load_config,
     read_config,
 )
-from learnloop.codec.rows import Demo, config_schemas, load_demos, load_tasks
+from learnloop.codec.rows import (
+    Demo,
+    RowError,
+    config_schemas,
+    content_id,
+    load_demos,
+    load_rows,
+    load_tasks,
+    row_label,
+)
 from learnloop.codec.traces import trace_from_json, trace_to_json
 
 __all__ = [
     "Demo",
     "Loaded",
+    "RowError",
     "canonical_json",
     "config_changes",
     "config_from_json",
@@ -35,12 +46,16 @@ __all__ = [
     "config_json",
     "config_leaves",
     "config_schemas",
+    "content_id",
     "load_config",
     "load_demos",
+    "load_rows",
     "load_tasks",
     "message_from_chat",
     "message_to_chat",
+    "parameters_of",
     "read_config",
+    "row_label",
     "schema_from_chat",
     "schema_problem",
     "schema_to_chat",

@@ -93,6 +93,11 @@ def schema(name: str, description: str, parameters: Mapping[str, Any]) -> ToolSc
     return ToolSchema(name=name, description=description, parameters_json=canonical_json(shape))
 
 
+def parameters_of(tool: ToolSchema) -> dict[str, Any]:
+    """Return a tool's parameters as a JSON schema."""
+    return json.loads(tool.parameters_json)
+
+
 def schema_problem(tool: ToolSchema) -> str:
     """Return why a tool's parameters are no valid JSON schema; empty when they are one."""
     from jsonschema import Draft202012Validator, SchemaError  # here, because only checks need it

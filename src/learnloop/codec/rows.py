@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar, cast
 
 from learnloop.codec.chat import canonical_json, message_from_chat, schema, schema_from_chat
 from learnloop.codec.limits import suggestion
@@ -33,6 +34,8 @@ class Demo:
 
 Entry = TypeVar("Entry", Task, Demo)
 
+_BOM = b"\xef\xbb\xbf"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Rules:
@@ -52,8 +55,8 @@ class _Fault(NamedTuple):
     fix: str = ""
 
 
-class _RowError(ValueError):
-    """A fault of one row, with its remedy."""
+class RowError(ValueError):
+    """A fault of one row in words for the user, with its remedy."""
 
     def __init__(self, what: str, fix: str = "") -> None:
         super().__init__(what)
@@ -101,6 +104,38 @@ def load_demos(path: Path, config: Config, *, system_prompt: str = "") -> list[D
     return [demo for _, demo in found][: config.warmup.limit]
 
 
+def load_rows(
+    path: Path, check: Callable[[dict[str, Any]], None], *, max_bytes: int
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return the rows of any JSONL file as they are, each with its line.
+
+    Args:
+        path: the file; its name as given stands in errors.
+        check: raises RowError or another ValueError for a row that cannot be used.
+        max_bytes: longest row; a longer one is a fault and is never held in memory.
+
+    Raises:
+        ConfigError: naming the first bad row by file and line, and how many more there are.
+    """
+    rows: list[tuple[int, dict[str, Any]]] = []
+    faults: list[_Fault] = []
+    for line, raw in _lines(path, str(path), max_bytes):
+        try:
+            if len(raw) > max_bytes:
+                what = f"is longer than {max_bytes} bytes, the most that one request may hold"
+                raise RowError(what, "A whole row goes along with every tool call: shorten it.")
+            row = _row(raw)
+            check(row)
+            rows.append((line, row))
+        except ValueError as error:
+            faults.append(_Fault(line, str(error), getattr(error, "fix", "")))
+    if faults:
+        _fail(str(path), faults)
+    if not rows:
+        raise ConfigError("holds no rows", where=str(path))
+    return rows
+
+
 def config_schemas(config: Config) -> tuple[ToolSchema, ...]:
     """Return the tool schemas that the configuration itself brings, for rows without `tools`."""
     return tuple(
@@ -146,51 +181,62 @@ def _fail(label: str, faults: list[_Fault]) -> NoReturn:
     raise ConfigError(first.what + tail, where=f"{label}:{first.line}", fix=first.fix)
 
 
-def _lines(path: Path, label: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that hold something, counted from 1."""
+def _lines(path: Path, label: str, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that hold something, counted from 1; of a too long one only its beginning."""
     try:
         with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
+            for number in count(1):
+                if not (raw := file.readline(max_bytes + 1 if max_bytes >= 0 else -1)):
+                    return
+                if len(raw) > max_bytes >= 0:
+                    _skip_line(file, raw)
+                raw = raw.removeprefix(_BOM) if number == 1 else raw
                 if raw.strip():
-                    yield number, raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                    yield number, raw
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror})", where=label) from None
+
+
+def _skip_line(file: BinaryIO, raw: bytes) -> None:
+    """Read on to the end of a line, a piece at a time."""
+    while raw and not raw.endswith(b"\n"):
+        raw = file.readline(1 << 20)
 
 
 def _row(raw: bytes) -> dict[str, Any]:
     try:
         data = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
-        raise _RowError("is not UTF-8 text", "Save the file as UTF-8.") from None
+        raise RowError("is not UTF-8 text", "Save the file as UTF-8.") from None
     except json.JSONDecodeError as error:
-        raise _RowError(f"is not valid JSON: {error.msg} at column {error.colno}") from None
+        raise RowError(f"is not valid JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
-        raise _RowError("is nested too deeply") from None
+        raise RowError("is nested too deeply") from None
     if not isinstance(data, dict):
-        raise _RowError("must be a JSON object")
+        raise RowError("must be a JSON object")
     return cast("dict[str, Any]", data)
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise _RowError(f"is not valid JSON: {name} is no JSON number")
+    raise RowError(f"is not valid JSON: {name} is no JSON number")
 
 
 def _task(row: dict[str, Any], rules: _Rules) -> Task:
     messages = _messages(row, rules)
     if messages[-1].role != "user":
-        raise _RowError(
+        raise RowError(
             f"the last message is from `{messages[-1].role}`, not `user`",
             "End `messages` with what the user asks.",
         )
     _check_reference(row, rules.config)
-    row_id = _name(row, "id") or _content_id("task", row)
+    row_id = row_label(row, "id") or content_id("task", row)
     return Task(
         id=row_id,
         split=_split(row),
-        group=_name(row, "group") or row_id,
+        group=row_label(row, "group") or row_id,
         messages=messages,
         tools=_tools(row, rules),
-        kind=_name(row, "kind"),
+        kind=row_label(row, "kind"),
         item=row,
     )
 
@@ -198,14 +244,14 @@ def _task(row: dict[str, Any], rules: _Rules) -> Task:
 def _demo(row: dict[str, Any], rules: _Rules) -> Demo:
     messages = _messages(row, rules)
     if messages[-1].role != "assistant":
-        raise _RowError(
+        raise RowError(
             f"the last message is from `{messages[-1].role}`, not `assistant`",
             "End `messages` with the answer to learn.",
         )
-    row_id = _name(row, "id") or _content_id("demo", row)
+    row_id = row_label(row, "id") or content_id("demo", row)
     return Demo(
         id=row_id,
-        task_id=_name(row, "task_id"),
+        task_id=row_label(row, "task_id"),
         messages=messages,
         tools=_tools(row, rules),
     )
@@ -214,7 +260,7 @@ def _demo(row: dict[str, Any], rules: _Rules) -> Demo:
 def _messages(row: dict[str, Any], rules: _Rules) -> tuple[Message, ...]:
     data = row.get("messages")
     if not isinstance(data, list) or not data:
-        raise _RowError("has no `messages`", 'Add `"messages": [{"role": "user", ...}]`.')
+        raise RowError("has no `messages`", 'Add `"messages": [{"role": "user", ...}]`.')
     messages = tuple(message_from_chat(m) for m in cast("list[object]", data))
     if messages[0].role == "system" or not rules.system_prompt:
         return messages
@@ -226,30 +272,30 @@ def _tools(row: dict[str, Any], rules: _Rules) -> tuple[ToolSchema, ...]:
     if data is None:
         return rules.schemas
     if not isinstance(data, list):
-        raise _RowError("`tools` must be a list")
+        raise RowError("`tools` must be a list")
     tools = tuple(schema_from_chat(t) for t in cast("list[object]", data))
     for tool in tools:
         if tool.name not in rules.tool_names:
-            raise _RowError(
+            raise RowError(
                 f"names a tool `{tool.name}` that the project does not have",
                 suggestion(tool.name, rules.tool_names)
                 if rules.tool_names
                 else "Add a [[tools]] section for it.",
             )
     if len({t.name for t in tools}) < len(tools):
-        raise _RowError("names a tool twice")
+        raise RowError("names a tool twice")
     return tools
 
 
-def _name(row: dict[str, Any], key: str) -> str:
+def row_label(row: Mapping[str, Any], key: str) -> str:
     """Return a label of the row as text; empty when the row has none."""
     value = row.get(key)
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise _RowError(f"`{key}` must be text")
+        raise RowError(f"`{key}` must be text")
     if not str(value).strip():
-        raise _RowError(f"`{key}` is empty", "Fill it in or leave it out.")
+        raise RowError(f"`{key}` is empty", "Fill it in or leave it out.")
     return str(value)
 
 
@@ -258,7 +304,7 @@ def _split(row: dict[str, Any]) -> Split:
         return "train"
     if row["split"] not in SPLITS:
         name = str(row["split"])
-        raise _RowError(f"split `{name}` is unknown", suggestion(name, SPLITS))
+        raise RowError(f"split `{name}` is unknown", suggestion(name, SPLITS))
     return row["split"]
 
 
@@ -269,11 +315,11 @@ def _check_reference(row: dict[str, Any], config: Config) -> None:
         return
     fix = "Add it, or name the right field in `grader.reference`."
     if row.get(key) is None:
-        raise _RowError(f"has no `{key}`, which the {config.grader.type} grader needs", fix)
+        raise RowError(f"has no `{key}`, which the {config.grader.type} grader needs", fix)
     if config.grader.type == "numeric" and not _is_number(row[key]):
-        raise _RowError(f"`{key}` is not a number", fix)
+        raise RowError(f"`{key}` is not a number", fix)
     if config.grader.type == "string_check" and not isinstance(row[key], str):
-        raise _RowError(f"`{key}` is not text", fix)
+        raise RowError(f"`{key}` is not text", fix)
 
 
 def _is_number(value: object) -> bool:
@@ -282,6 +328,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _content_id(prefix: str, row: dict[str, Any]) -> str:
+def content_id(prefix: str, row: Mapping[str, Any]) -> str:
+    """Return an id that rows of equal content share."""
     digest = hashlib.sha256(canonical_json(row).encode("utf-8", "surrogatepass"))
     return f"{prefix}_{digest.hexdigest()[:16]}"

@@ -39,7 +39,7 @@ def _inner(config: GraderConfig, outbound: Outbound) -> Grader:
             reference=config.reference, abs_tol=config.abs_tol, rel_tol=config.rel_tol
         )
     if config.type == "string_check":
-        return StringCheckGrader(reference=config.reference)
+        return StringCheckGrader(reference=config.reference, operation=config.operation)
     if config.type == "endpoint":
         return EndpointGrader(_endpoint(config), outbound, pass_threshold=config.pass_threshold)
     raise ConfigError(

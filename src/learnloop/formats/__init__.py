@@ -1,0 +1,1 @@
+"""Files of other programs, read into projects; one program a folder or file."""

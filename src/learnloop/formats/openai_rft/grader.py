@@ -1,0 +1,114 @@
+"""The grader JSON of a hosted job, as far as a grader of this project does the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from learnloop.errors import ConfigError
+from learnloop.formats.mapping import Mapped
+from learnloop.formats.openai_rft.endpoints import Address, Variables, read_address
+from learnloop.formats.openai_rft.json_file import table
+
+_OUTPUT = re.compile(r"\s*\{\{\s*sample\.output_text\s*\}\}\s*")
+_FIELD = re.compile(r"\s*\{\{\s*item\.(\w+)\s*\}\}\s*")
+_OPERATIONS = ("eq", "ne", "like", "ilike")
+_NOT_YET = {
+    "text_similarity": "similarity of texts is no grader here yet; serve it as a grader endpoint",
+    "score_model": "a judging model is no grader here yet; serve it as a grader endpoint",
+    "label_model": "a labelling model is no grader here yet; serve it as a grader endpoint",
+    "python": "Python source is not run here yet; serve the function as a grader endpoint",
+    "multi": "combined graders are not computed here yet; serve the formula as a grader endpoint",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grading:
+    """The grader of the new project: an endpoint, a comparison of texts, or none that fits.
+
+    `reference` is the field of a row that holds the expected text.
+    """
+
+    address: Address | None = None
+    reference: str = ""
+    operation: str = "eq"
+
+    @property
+    def missing(self) -> bool:
+        """Return whether the project has no grader of its own yet."""
+        return self.address is None and not self.reference
+
+
+def read_grader(data: object, *, where: str, variables: Variables) -> tuple[Grading, list[Mapped]]:
+    """Return the grader and what became of its parts.
+
+    Raises:
+        ConfigError: this is no grader at all.
+    """
+    fields = table(data, where)
+    if "type" not in fields and "grader" in fields:
+        fields = table(fields["grader"], where)
+    kind = fields.get("type")
+    if kind == "endpoint":
+        return _endpoint(fields, where, variables)
+    if kind == "string_check":
+        return _string_check(fields, where)
+    if isinstance(kind, str) and kind in _NOT_YET:
+        return Grading(), [*_unmapped(fields, "grader")]
+    fix = f"Known: endpoint, string_check, {', '.join(_NOT_YET)}."
+    raise ConfigError("is no grader: its `type` is missing or unknown", where=where, fix=fix)
+
+
+def _endpoint(
+    fields: Mapping[str, Any], where: str, variables: Variables
+) -> tuple[Grading, list[Mapped]]:
+    address, lost = read_address(fields, "url", owner="grader", where=where, variables=variables)
+    taken = Mapped(source="grader endpoint", value=address.url, fate="taken", target="[grader]")
+    why = {
+        "rate_limit": "limits of an endpoint are settings of the project; set them by hand",
+        "pass_threshold": "scores are compared by their mean; there is no pass mark",
+        "name": "a project has one grader, without a name",
+    }
+    return Grading(address=address), [taken, *lost, *_ignored(fields, {"url", "headers"}, why)]
+
+
+def _string_check(fields: Mapping[str, Any], where: str) -> tuple[Grading, list[Mapped]]:
+    operation = fields.get("operation")
+    if operation not in _OPERATIONS:
+        fix = f"Choose from: {', '.join(_OPERATIONS)}."
+        raise ConfigError("`operation` is missing or unknown", where=where, fix=fix)
+    field = _FIELD.fullmatch(str(fields.get("reference")))
+    if field is None or not _OUTPUT.fullmatch(str(fields.get("input"))):
+        why = "only {{sample.output_text}} against one field {{item.NAME}} is compared here"
+        return Grading(), [Mapped(source="grader string_check", fate="unmapped", why=why)]
+    taken = Mapped(
+        source=f"grader string_check {operation}",
+        value=f"item.{field[1]}",
+        fate="taken",
+        target="[grader]",
+        why="white space around the answer does not count; no answer is 0",
+    )
+    rest = _ignored(fields, {"operation", "reference", "input"}, {})
+    return Grading(reference=field[1], operation=str(operation)), [taken, *rest]
+
+
+def _ignored(fields: Mapping[str, Any], used: set[str], why: Mapping[str, str]) -> Iterator[Mapped]:
+    for key in sorted(fields.keys() - used - {"type"}):
+        if fields[key] is not None:
+            reason = why.get(key, "no such setting here")
+            yield Mapped(source=f"grader: {key}", fate="ignored", why=reason)
+
+
+def _unmapped(fields: Mapping[str, Any], path: str) -> Iterator[Mapped]:
+    """Name a grader that has no equal here, and each one inside it."""
+    kind = str(fields.get("type"))
+    if kind in _NOT_YET:
+        yield Mapped(source=f"{path} ({kind})", fate="unmapped", why=_NOT_YET[kind])
+    else:
+        why = "part of a combined grader, which is not computed here yet"
+        yield Mapped(source=f"{path} ({kind})", fate="unmapped", why=why)
+    if kind == "multi":
+        for name, part in table(fields.get("graders") or {}, f"{path}: graders").items():
+            yield from _unmapped(table(part, f"{path}.{name}"), f"{path}.{name}")
