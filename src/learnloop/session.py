@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
@@ -44,7 +45,7 @@ from learnloop.store import RunRecord, RunStatus, Store
 from learnloop.task import Task
 
 _FREE_TO_CHANGE = re.compile(
-    r"budget\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
+    r"budget\..+|store\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
     r"|tools\[\d+\]\.(timeout_s|max_concurrency)|services\[\d+\]\.start_timeout_s"
 )
 """Settings without influence on results: a resumed run may have other ones."""
@@ -73,11 +74,15 @@ def project_store(project: Project) -> Generator[Store]:
     """Hold the project's lock and its store.
 
     A run that is marked as running while nobody holds the lock was killed: it is marked stopped.
+    Texts older than the project keeps them are erased.
     """
+    days = project.config.store.retention_days
     with project.lock(), project.open_store() as store:
         for run in store.runs():
             if run.status == "running":
                 store.set_status(run.id, "stopped")
+        if days:
+            store.erase(older_than=timedelta(days=days), reason=f"retention of {days} days")
         yield store
 
 
@@ -228,7 +233,7 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
                 sinks=session.sinks,
                 has_warmup=bool(project.demos()),
                 spent_before_s=session.history.spent_s,
-                made=len(session.store.rows(record.id)),
+                made=sum(totals.rollouts for totals in session.store.totals(record.id)),
             )
     except ModelError as fault:
         if os.strerror(errno.ENOSPC) in str(fault):

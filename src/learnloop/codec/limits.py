@@ -68,6 +68,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "curriculum.weights": (0, 1e9),
     "budget.minutes": (0, 1e7),
     "budget.rollouts": (0, _MANY),
+    "store.retention_days": (0, 36_500),
 }
 """Lowest and highest value of every number, by dotted name (list positions left out)."""
 
