@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from learnloop.cli.options import InProject
-from learnloop.cli.output import Output
+from learnloop.cli.output import Output, printable
 from learnloop.cli.runs import run_fields
 from learnloop.errors import UsageError
 from learnloop.message import Message
@@ -90,17 +90,17 @@ def _show_trace(output: Output, trace: Trace) -> None:
         output.text(f"of what was said, the store kept: {trace.content}")
     for message in trace.messages:
         for line in _lines(message):
-            output.text(_plain(line))
+            output.text(printable(line))
     output.text(
         f"ended by {trace.finish_reason}, {len(trace.calls_run)} calls, {trace.latency_s:.1f} s"
     )
     if trace.failure is not None:
         failure = trace.failure
-        output.text(_plain(f"lost: {failure.boundary} {failure.kind}: {failure.message}"))
+        output.text(printable(f"lost: {failure.boundary} {failure.kind}: {failure.message}"))
     elif trace.score is not None:
         score = trace.score
         output.text(
-            _plain(f"score {score.value:.3f}, correct {score.correct:g}. {score.explanation}")
+            printable(f"score {score.value:.3f}, correct {score.correct:g}. {score.explanation}")
         )
 
 
@@ -110,8 +110,3 @@ def _lines(message: Message) -> Iterator[str]:
         yield f"{message.role:>9} | {line}"
     for call in message.tool_calls:
         yield f"{message.role:>9} > {call.name} {call.arguments}"
-
-
-def _plain(text: str) -> str:
-    """Return text that cannot move a terminal's cursor: the model wrote it, not we."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
