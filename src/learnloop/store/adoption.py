@@ -8,6 +8,7 @@ import zlib
 from sqlalchemy import Connection, func, select, update
 
 from learnloop.codec import trace_from_json
+from learnloop.errors import ConfigError
 from learnloop.store import chain
 from learnloop.store.contents import pack
 from learnloop.store.rollouts import LIGHT, add_leaf
@@ -31,7 +32,13 @@ def adopt(connection: Connection) -> None:
 
 def _adopt_one(connection: Connection, name: str) -> None:
     row = connection.execute(select(ROLLOUTS).where(ROLLOUTS.c.trace_id == name)).mappings().one()
-    trace = trace_from_json(zlib.decompress(row["trace_json"]).decode())
+    try:
+        trace = trace_from_json(zlib.decompress(row["trace_json"]).decode())
+    except (zlib.error, ValueError) as error:
+        raise ConfigError(
+            f"the database cannot be upgraded, rollout {name} is damaged: {error}",
+            fix="Put back a backup, or delete this rollout's row.",
+        ) from error
     packed = pack(connection, trace)
     connection.execute(
         update(ROLLOUTS).where(ROLLOUTS.c.trace_id == name).values(trace_json=packed)

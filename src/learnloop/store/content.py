@@ -24,11 +24,11 @@ _MASKS = tuple(
             "[key]",
         ),
         (r"(?<![\w+-])(?=[\w+-]*\d)(?=[\w+-]*[A-Za-z])[\w+-]{24,}={0,2}", "[key]"),
-        # Cards and the like in groups of four, then whatever is long and of digits only.
-        (r"(?<!\d)(?:\d{4}[ -]){3}\d{1,7}(?!\d)", "[digits]"),
+        # Cards in groups of four, then whatever is long and of digits only.
+        (r"(?<!\d)(?:\d{4}[ -]){3}\d{1,7}(?!\d)", "[card]"),
         (r"(?<![\d.])\d{9,}(?!\d)", "[digits]"),
         # Telephone numbers: a plus, a bracket or a zero first, or groups joined by - . or /
-        (r"(?<![\w.])(?:\+|\(?0)\d{0,4}\)?(?:[ ./-]?\(?\d{1,5}\)?){2,6}(?!\w)", "[phone]"),
+        (r"(?<![\w.])(?:\+|\(?0(?!\.))\d{0,4}\)?(?:[ ./-]?\(?\d{1,5}\)?){2,6}(?!\w)", "[phone]"),
         (r"(?<![\w.])\(?\d{3}\)?[ ./-]\d{3}[ ./-]\d{4}(?!\w)", "[phone]"),
     )
 )
@@ -68,9 +68,19 @@ def mask(text: str) -> str:
 
 
 def _masked(found: str, name: str) -> str:
-    if name == "[phone]" and sum(c.isdigit() for c in found) < _PHONE_DIGITS:
+    """Return what stands for a find; a row of years and the like is left as it is."""
+    digits = [int(c) for c in found if c.isdecimal()]
+    if name == "[phone]" and len(digits) < _PHONE_DIGITS:
+        return found
+    if name == "[card]" and not _is_card(digits):
         return found
     return name
+
+
+def _is_card(digits: list[int]) -> bool:
+    """Return whether the last digit is the check digit of the others (Luhn's rule)."""
+    doubled = [2 * d - 9 * (d > 4) for d in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
 def _changed(text: str, content: Content, salt: bytes) -> str:
