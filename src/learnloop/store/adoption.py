@@ -11,7 +11,7 @@ from learnloop.codec import trace_from_json
 from learnloop.errors import ConfigError
 from learnloop.store import chain
 from learnloop.store.contents import pack
-from learnloop.store.rollouts import LIGHT, add_leaf
+from learnloop.store.rollouts import LIGHT, Kept, add_leaf
 from learnloop.store.rollups import count
 from learnloop.store.tables import EVENTS, ROLLOUTS, RUNS
 
@@ -39,10 +39,10 @@ def _adopt_one(connection: Connection, name: str) -> None:
             f"the database cannot be upgraded, rollout {name} is damaged: {error}",
             fix="Put back a backup, or delete this rollout's row.",
         ) from error
-    packed = pack(connection, trace)
+    packed, hashed = pack(connection, trace)
     connection.execute(
         update(ROLLOUTS).where(ROLLOUTS.c.trace_id == name).values(trace_json=packed)
     )
     numbers = {c.name: row[c.name] for c in LIGHT}
-    add_leaf(connection, numbers, trace, secrets.token_bytes(16))
+    add_leaf(connection, numbers, Kept(content="full", salt=secrets.token_bytes(16), hashed=hashed))
     count(connection, numbers)

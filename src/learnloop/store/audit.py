@@ -12,7 +12,6 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from learnloop.codec import trace_to_json
 from learnloop.ledger import (
     GENESIS,
     Audit,
@@ -26,7 +25,8 @@ from learnloop.ledger import (
     merkle_root,
 )
 from learnloop.store import chain
-from learnloop.store.rollouts import LIGHT, read_one
+from learnloop.store.contents import hashed, load
+from learnloop.store.rollouts import LIGHT
 from learnloop.store.tables import EVENTS, LEAVES, LEDGER, ROLLOUTS, RUNS
 
 _COVERING = {chain.ROLLOUTS_STORED, chain.CONTENT_REDUCED, chain.CONTENT_ERASED}
@@ -180,12 +180,12 @@ def _seq(leaf: RowMapping, known: Mapping[int, Entry]) -> int:
 
 
 def _is_unchanged(connection: Connection, row: RowMapping, leaf: RowMapping) -> bool:
+    packed: bytes = row["trace_json"]
     try:
-        trace = read_one(connection, row)
-    except (zlib.error, ValueError, KeyError, IndexError):
+        text = hashed(packed, load(connection, [packed]))
+    except (zlib.error, ValueError, KeyError):
         return False
-    is_same_kind = trace.content == leaf["content"]
-    return is_same_kind and content_hash(leaf["salt"], trace_to_json(trace)) == leaf["content_hash"]
+    return content_hash(leaf["salt"], text) == leaf["content_hash"]
 
 
 def _again(data_json: str) -> str:

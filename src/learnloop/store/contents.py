@@ -21,11 +21,24 @@ _AT_ONCE = 500
 """Most values in one statement; databases have a limit."""
 
 
-def pack(connection: Connection, trace: Trace) -> bytes:
-    """Store a trace's longer texts, and return the rest of it with references to them."""
+def pack(connection: Connection, trace: Trace) -> tuple[bytes, str]:
+    """Store a trace's longer texts; return the rest of it with references, and what is hashed.
+
+    The second value depends on every bit of the trace, and not on where its texts are stored.
+    """
     shell, texts = take_out(trace)
-    refs = _hold(connection, texts)
-    return zlib.compress(f"{json.dumps(refs)}\n{shell}".encode())
+    raw = [text.encode("utf-8", "surrogatepass") for text in texts]
+    hashes = [hashlib.sha256(body).digest() for body in raw]
+    refs = _hold(connection, dict(zip(hashes, raw, strict=True)))
+    packed = zlib.compress(f"{json.dumps([refs[name] for name in hashes])}\n{shell}".encode())
+    return packed, _hashed(shell, hashes)
+
+
+def hashed(packed: bytes, bodies: Mapping[int, str]) -> str:
+    """Return of a packed trace what is hashed, from what is stored now."""
+    refs, shell = _split(packed)
+    raw = (bodies[ref].encode("utf-8", "surrogatepass") for ref in refs)
+    return _hashed(shell, [hashlib.sha256(body).digest() for body in raw])
 
 
 def unpack(packed: bytes, bodies: Mapping[int, str]) -> Trace:
@@ -52,22 +65,31 @@ def let_go(connection: Connection, packed: bytes) -> None:
         connection.execute(delete(CONTENTS).where(held, CONTENTS.c.refs <= 0))
 
 
-def _hold(connection: Connection, texts: Sequence[str]) -> list[int]:
-    """Store texts, or count one more holder of those that are there; return their references."""
-    if not texts:
-        return []
-    raw = [text.encode("utf-8", "surrogatepass") for text in texts]
-    hashes = [hashlib.sha256(body).digest() for body in raw]
-    rows = [
-        {"sha256": name, "body": zlib.compress(body), "refs": 1}
-        for name, body in zip(hashes, raw, strict=True)
-    ]
-    connection.execute(upsert(connection, CONTENTS, ["refs"], key=["sha256"]), rows)
-    ids: dict[bytes, int] = {}
+def _hold(connection: Connection, texts: Mapping[bytes, bytes]) -> dict[bytes, int]:
+    """Count one more holder of each text, by hash, and store new ones; return their references."""
+    refs = _known(connection, list(texts))
+    for some in _parts(list(refs.values())):
+        held = update(CONTENTS).where(CONTENTS.c.id.in_(some))
+        connection.execute(held.values(refs=CONTENTS.c.refs + 1))
+    new = [name for name in texts if name not in refs]
+    if new:
+        rows = [{"sha256": name, "body": zlib.compress(texts[name]), "refs": 1} for name in new]
+        adding = upsert(connection.dialect.name, CONTENTS, ("refs",), ("sha256",))
+        connection.execute(adding, rows)
+        refs |= _known(connection, new)
+    return refs
+
+
+def _known(connection: Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
     for some in _parts(hashes):
         asked = select(CONTENTS.c.sha256, CONTENTS.c.id).where(CONTENTS.c.sha256.in_(some))
-        ids |= {row.sha256: row.id for row in connection.execute(asked)}
-    return [ids[name] for name in hashes]
+        found |= {row.sha256: row.id for row in connection.execute(asked)}
+    return found
+
+
+def _hashed(shell: str, hashes: Iterable[bytes]) -> str:
+    return "\n".join([shell, *(name.hex() for name in hashes)])
 
 
 def _split(packed: bytes) -> tuple[list[int], str]:

@@ -6,11 +6,11 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
-from learnloop.codec import trace_to_json
 from learnloop.ledger import content_hash, leaf_hash
 from learnloop.store import chain
 from learnloop.store.content import reduce
@@ -23,6 +23,15 @@ LIGHT = [c for c in ROLLOUTS.c if c.name != "trace_json"]
 """A rollout's numbers."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What is kept of a rollout's content: which policy's, its salt, and the text that is hashed."""
+
+    content: Content
+    salt: bytes
+    hashed: str
+
+
 def add(connection: Connection, place: Mapping[str, Any], trace: Trace, content: Content) -> bool:
     """Store a rollout, and return whether it is new; one that was lost to a fault is replaced."""
     known = _row(connection, trace.id)
@@ -30,15 +39,14 @@ def add(connection: Connection, place: Mapping[str, Any], trace: Trace, content:
         return False
     if known is not None:
         _take_away(connection, known)
-    salt = secrets.token_bytes(16)
-    kept = reduce(trace, content, salt)
     numbers = {**place, **_numbers(trace)}
-    values = {**numbers, "trace_json": pack(connection, kept)}
+    packed, kept = _keep(connection, trace, content)
+    values = {**numbers, "trace_json": packed}
     if known is None:
-        connection.execute(insert(ROLLOUTS).values(values))
+        connection.execute(insert(ROLLOUTS), values)
     else:
         connection.execute(_at(trace.id).values(values))
-    add_leaf(connection, numbers, kept, salt)
+    add_leaf(connection, numbers, kept)
     count(connection, numbers)
     return True
 
@@ -54,12 +62,12 @@ def reduce_rows(
     run_id = str(ordered[0]["run_id"])
     chain.seal(connection, run_id)
     for row in ordered:
-        salt = secrets.token_bytes(16)
-        kept = reduce(read_one(connection, row), cast("Content", told["content"]), salt)
+        trace = read_one(connection, row)
         let_go(connection, row["trace_json"])
-        connection.execute(_at(kept.id).values(trace_json=pack(connection, kept)))
-        _forget_salt(connection, kept.id)
-        add_leaf(connection, {c.name: row[c.name] for c in LIGHT}, kept, salt)
+        packed, kept = _keep(connection, trace, cast("Content", told["content"]))
+        connection.execute(_at(trace.id).values(trace_json=packed))
+        _forget_salt(connection, trace.id)
+        add_leaf(connection, {c.name: row[c.name] for c in LIGHT}, kept)
     # All other leaves of the run have their entry by now.
     names = [row["trace_id"] for row in ordered]
     leaves = pending_leaves(connection, names)
@@ -135,17 +143,24 @@ def _take_away(connection: Connection, row: RowMapping) -> None:
     chain.append(connection, chain.ROLLOUT_REPLACED, row["run_id"], data)
 
 
-def add_leaf(connection: Connection, numbers: Mapping[str, Any], kept: Trace, salt: bytes) -> None:
+def _keep(connection: Connection, trace: Trace, content: Content) -> tuple[bytes, Kept]:
+    """Pack as much of a trace as a policy keeps, under a new salt."""
+    salt = secrets.token_bytes(16)
+    packed, hashed = pack(connection, reduce(trace, content, salt))
+    return packed, Kept(content=content, salt=salt, hashed=hashed)
+
+
+def add_leaf(connection: Connection, numbers: Mapping[str, Any], kept: Kept) -> None:
     """Add what the ledger's next entry on this rollout is made over."""
-    content = content_hash(salt, trace_to_json(kept))
+    content = content_hash(kept.salt, kept.hashed)
     values = {
-        "trace_id": kept.id,
+        "trace_id": numbers["trace_id"],
         "content": kept.content,
-        "salt": salt,
+        "salt": kept.salt,
         "content_hash": content,
         "leaf": leaf_hash(numbers, content),
     }
-    connection.execute(insert(LEAVES).values(values))
+    connection.execute(insert(LEAVES), values)
 
 
 def _forget_salt(connection: Connection, trace_id: str) -> None:

@@ -12,7 +12,7 @@ from learnloop.store.records import StepTotals, ToolCount
 from learnloop.store.tables import STEP_TOTALS, TOOL_COUNTS
 from learnloop.store.upsert import add_up
 
-_SUMS = [c.name for c in STEP_TOTALS.c if not c.primary_key]
+_SUMS = tuple(c.name for c in STEP_TOTALS.c if not c.primary_key)
 
 
 def count(connection: Connection, row: Mapping[str, Any], sign: int = 1) -> None:
@@ -35,7 +35,7 @@ def count(connection: Connection, row: Mapping[str, Any], sign: int = 1) -> None
     tools: Mapping[str, int] = json.loads(row["tools_json"])
     rows = [{**place, "tool": name, "calls": sign * calls} for name, calls in tools.items()]
     if rows:
-        connection.execute(add_up(connection, TOOL_COUNTS, ["calls"]), rows)
+        connection.execute(add_up(connection, TOOL_COUNTS, ("calls",)), rows)
 
 
 def tool_counts(connection: Connection, run_id: str) -> list[ToolCount]:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Executable, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 
-def add_up(
-    connection: Connection, table: Table, counted: Iterable[str]
-) -> sqlite.Insert | postgresql.Insert:
+def add_up(connection: Connection, table: Table, counted: tuple[str, ...]) -> Executable:
     """Return an insert that adds its counts to those of a row with the same key, if there is one."""
-    return upsert(connection, table, counted, key=[c.name for c in table.primary_key.columns])
+    key = tuple(c.name for c in table.primary_key.columns)
+    return upsert(connection.dialect.name, table, counted, key)
 
 
-def upsert(
-    connection: Connection, table: Table, counted: Iterable[str], *, key: list[str]
-) -> sqlite.Insert | postgresql.Insert:
+# Building such a statement takes longer than running it.
+@cache
+def upsert(dialect: str, table: Table, counted: tuple[str, ...], key: tuple[str, ...]) -> Executable:
     """Return an insert that adds the `counted` columns to those of a row with the same `key`."""
-    if connection.dialect.name == "postgresql":
-        adding = postgresql.insert(table)
-        sums = {name: table.c[name] + adding.excluded[name] for name in counted}
-        return adding.on_conflict_do_update(index_elements=key, set_=sums)
-    into = sqlite.insert(table)
+    into = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
     sums = {name: table.c[name] + into.excluded[name] for name in counted}
-    return into.on_conflict_do_update(index_elements=key, set_=sums)
+    return into.on_conflict_do_update(index_elements=list(key), set_=sums)
