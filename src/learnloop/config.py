@@ -348,6 +348,16 @@ class PricesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """What is kept of rollouts, and for how long; see `docs/store.md`."""
+
+    content: Literal["full", "masked", "hash", "none"] = "full"
+    """How much of what was said is kept: all, texts with masks, hashes of texts, or numbers only."""
+    retention_days: int = 0
+    """Days after a run began until its texts are erased, when a run starts; 0 keeps them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
     """Where requests may go."""
 
@@ -395,5 +405,7 @@ class Config:
     """Budgets."""
     prices: PricesConfig = field(default_factory=PricesConfig)
     """Prices."""
+    store: StoreConfig = field(default_factory=StoreConfig)
+    """The store."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """The network."""

@@ -52,6 +52,7 @@ async def learn(run: Run) -> GateResult:
     """Run all stages; those that a resumed run has done already are passed over."""
     plan, tuner = lessons(run), Tuner(run.policy, run.config, run.folder)
     progress = await tuner.start()
+    run.forget_words(progress.step)  # of a step that was saved just before a kill
     await evaluate(run, UNTRAINED, step=-1 if run.has_warmup else 0)
     progress = await warm_up(run, tuner, progress)
     await look_for_variance(run, run.base, "probe")
@@ -155,7 +156,7 @@ async def explore(run: Run, step: int, tasks: Sequence[Task]) -> list[list[Trace
         step=step,
         temperature=run.config.train.temperature,
     )
-    [traces] = await run.roll(replace(batch, weights=CURRENT))
+    [traces] = await run.roll(replace(batch, weights=CURRENT, is_trained_on=True))
     return [traces[i : i + size] for i in range(0, len(traces), size)]
 
 
@@ -186,6 +187,7 @@ async def checkpoint(
     progress = Progress(step=step)
     # Last: whatever was killed before this line is done again.
     await tuner.save(progress)
+    run.forget_words(step)
     return progress
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from learnloop.budget import Spend, reached
 from learnloop.candidate import Candidate
 from learnloop.config import Config
-from learnloop.errors import EndpointError, StoppedEarly
+from learnloop.errors import ConfigError, EndpointError, StoppedEarly
 from learnloop.event import Event
 from learnloop.history import CLOCK, History
 from learnloop.model import Sampling
@@ -44,7 +44,8 @@ class Batch:
     """Rollouts that belong together: what is tried, on which weights, and where it is filed.
 
     `stage`, `step` and candidate name the place in the store, so two batches of one candidate on
-    the same tasks (an A/A comparison) need stages of their own.
+    the same tasks (an A/A comparison) need stages of their own. What is trained on is stored in full
+    until the update is saved, whatever the project keeps.
     """
 
     stage: str
@@ -53,6 +54,7 @@ class Batch:
     candidate: Candidate
     temperature: float
     plan: tuple[Planned, ...]
+    is_trained_on: bool = False
 
     @property
     def place(self) -> tuple[str, int, str]:
@@ -250,6 +252,7 @@ class Run:
             EndpointError: more than half of the rollouts, stored ones among them, were lost to
                 faults, or the policy died.
             StoppedEarly: the run's budget is spent.
+            ConfigError: what is stored of rollouts to be trained on is not all of them.
             ValueError: two batches would be filed in one place.
         """
         if len({batch.place for batch in batches}) < len(batches):
@@ -270,8 +273,22 @@ class Run:
         self.given_up |= {trace.id for some in traces for trace in some if trace.failure}
         return traces
 
+    def forget_words(self, step: int) -> None:
+        """Reduce what is stored of training rollouts whose update is saved, as the project wants it."""
+        self.store.reduce(self.id, self.config.store.content, "train", upto=step)
+
     def _stored(self, batch: Batch) -> _Found:
         """Return the rollouts of a batch that are not made again: those with a score, or given up."""
+        found = self._known(batch)
+        if batch.is_trained_on and any(t.content != "full" and t.score for t in found.values()):
+            raise ConfigError(
+                f"texts of training step {batch.step} were erased before it was trained on",
+                where=f"run {self.id}",
+                fix="Start a new run.",
+            )
+        return found
+
+    def _known(self, batch: Batch) -> _Found:
         return {
             (trace.task_id, trace.attempt): trace
             for trace in self.history.traces(batch.stage, batch.step)
@@ -320,7 +337,9 @@ class Run:
         if trace.failure and trace.failure.kind == "died":
             # The rollout did nothing wrong and is not counted: it is made when the run goes on.
             raise policy_failed(self.id, trace.failure.message)
-        self.store.save_trace(self.id, batch.stage, batch.step, trace)
+        # Training needs token ids and texts; they are reduced once the update is saved.
+        content = "full" if batch.is_trained_on else self.config.store.content
+        self.store.save_trace(self.id, batch.stage, batch.step, trace, content)
         return trace
 
     def _refuse_heavy_loss(self, traces: Sequence[Trace]) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
@@ -45,7 +46,7 @@ from learnloop.store import RunRecord, RunStatus, Store
 from learnloop.task import Task
 
 _FREE_TO_CHANGE = re.compile(
-    r"budget\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
+    r"budget\..+|store\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
     r"|tools\[\d+\]\.(timeout_s|max_concurrency|rate_limit|secret|episode_end_url)"
     r"|grader\.(rate_limit|secret)|network\.breaker_\w+|prices\.\w+|services\[\d+\]\.start_timeout_s"
 )
@@ -75,11 +76,15 @@ def project_store(project: Project) -> Generator[Store]:
     """Hold the project's lock and its store.
 
     A run that is marked as running while nobody holds the lock was killed: it is marked stopped.
+    Texts older than the project keeps them are erased.
     """
+    days = project.config.store.retention_days
     with project.lock(), project.open_store() as store:
         for run in store.runs():
             if run.status == "running":
                 store.set_status(run.id, "stopped")
+        if days:
+            store.erase(older_than=timedelta(days=days), reason=f"retention of {days} days")
         yield store
 
 
@@ -247,9 +252,9 @@ def _spend_before(session: Session) -> Spend:
     run_id, budget = session.record.id, session.project.config.budget
     if budget.tokens or budget.cost_usd:
         return sum((Spend.of(trace) for trace in session.store.traces(run_id)), Spend())
-    # Decoding every trace would take long; rows tell all that the other limits need.
-    rows = session.store.rows(run_id)
-    return Spend(rollouts=len(rows), calls=sum(row.calls for row in rows))
+    # Decoding every trace would take long; totals tell all that the other limits need.
+    totals = session.store.totals(run_id)
+    return Spend(rollouts=sum(t.rollouts for t in totals), calls=sum(t.calls for t in totals))
 
 
 @asynccontextmanager

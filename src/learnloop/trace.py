@@ -13,6 +13,10 @@ Outcome = Literal["graded", "agent_fault", "infra_fault"]
 """graded: has a score. agent_fault: the agent broke a rule; graded too, usually low.
 infra_fault: a part outside the agent failed; no score, never a zero."""
 
+Content = Literal["full", "masked", "hash", "none", "erased"]
+"""How much of what was said is kept: all, masked texts, hashes of texts, or numbers only; erased:
+numbers only since somebody erased the rest."""
+
 TurnEnd = Literal["stop", "tool_calls", "length", "context"]
 
 
@@ -82,7 +86,8 @@ class Trace:
 
     `messages` holds the whole conversation, the task's own messages first; `finish_reason` is one
     of answer, calls (call budget spent), rounds, tokens, length, context, wall_time, cancelled,
-    infra. `latency_s` is wall time from first turn to last.
+    infra. `latency_s` is wall time from first turn to last. `content` says what the store kept of the
+    texts; a rollout that is not `full` cannot be trained on.
     """
 
     id: str
@@ -98,6 +103,7 @@ class Trace:
     failure: Failure | None = None
     score: Score | None = None
     latency_s: float = 0.0
+    content: Content = "full"
 
     @property
     def answer(self) -> str:

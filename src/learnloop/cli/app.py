@@ -39,6 +39,23 @@ _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "db",
+        "Look after a project's database.",
+        (
+            ("backup", "learnloop.cli.db:backup", "Copy the database, also while a run writes it."),
+            ("purge", "learnloop.cli.db:purge", "Erase what was said in rollouts; numbers stay."),
+            ("upgrade", "learnloop.cli.db:upgrade", "Bring an older database up to date."),
+        ),
+    ),
+    (
+        "ledger",
+        "Look at the record of what a project's runs did.",
+        (
+            ("show", "learnloop.cli.ledger:show", "List the entries of the ledger."),
+            ("verify", "learnloop.cli.ledger:verify", "Prove that nothing stored was altered."),
+        ),
+    ),
+    (
         "config",
         "Look at a project's settings.",
         (("show", "learnloop.cli.config:show", "Show every setting, defaults included."),),

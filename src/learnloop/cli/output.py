@@ -68,6 +68,11 @@ def shown_path(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
+def printable(text: str) -> str:
+    """Return text that cannot move a terminal's cursor: the model wrote it, not we."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def paint(text: str, style: Style, stream: TextIO) -> str:
     """Return text in a colour where the stream shows it (`NO_COLOR`, `FORCE_COLOR`)."""
     shown = "NO_COLOR" not in os.environ and (stream.isatty() or "FORCE_COLOR" in os.environ)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from learnloop.cli.options import InProject
-from learnloop.cli.output import Output
+from learnloop.cli.output import Output, printable
 from learnloop.cli.runs import run_fields
 from learnloop.errors import UsageError
 from learnloop.message import Message
 from learnloop.project import Project
-from learnloop.store import RolloutRecord, RunRecord, Store
+from learnloop.store import RunRecord, StepTotals, Store
 from learnloop.trace import Trace
 
 
@@ -38,7 +38,7 @@ def show(name: str, /, *, common: InProject | None = None) -> None:
 
 
 def _show_run(output: Output, run: RunRecord, store: Store) -> None:
-    stages = [_stage(stage, rows) for stage, rows in _by_stage(store.rows(run.id))]
+    stages = [_stage(stage, totals) for stage, totals in _by_stage(store.totals(run.id))]
     if output.json:
         output.data({"run": run_fields(run), "stages": stages})
         return
@@ -48,30 +48,31 @@ def _show_run(output: Output, run: RunRecord, store: Store) -> None:
 
 
 def _by_stage(
-    rows: Sequence[RolloutRecord],
-) -> Iterator[tuple[tuple[str, int], list[RolloutRecord]]]:
-    """Yield the rollouts of each stage and step, in the order in which the store has them."""
-    groups: dict[tuple[str, int], list[RolloutRecord]] = {}
-    for row in rows:
-        groups.setdefault((row.stage, row.step), []).append(row)
+    totals: Sequence[StepTotals],
+) -> Iterator[tuple[tuple[str, int], list[StepTotals]]]:
+    """Yield the totals of each stage and step, in the order in which the store has them."""
+    groups: dict[tuple[str, int], list[StepTotals]] = {}
+    for total in totals:
+        groups.setdefault((total.stage, total.step), []).append(total)
     yield from groups.items()
 
 
-def _stage(key: tuple[str, int], rows: Sequence[RolloutRecord]) -> dict[str, object]:
+def _stage(key: tuple[str, int], totals: Sequence[StepTotals]) -> dict[str, object]:
     """Return a stage in numbers; means are over rollouts that have a score."""
+    rollouts, scored = sum(t.rollouts for t in totals), sum(t.scored for t in totals)
     return {
         "stage": key[0],
         "step": key[1],
-        "rollouts": len(rows),
-        "lost": sum(r.value is None for r in rows),
-        "score": _mean([r.value for r in rows if r.value is not None]),
-        "correct": _mean([r.correct for r in rows if r.correct is not None]),
-        "calls": _mean([float(r.calls) for r in rows if r.value is not None]),
+        "rollouts": rollouts,
+        "lost": rollouts - scored,
+        "score": _mean(sum(t.value_sum for t in totals), scored),
+        "correct": _mean(sum(t.correct_sum for t in totals), scored),
+        "calls": _mean(float(sum(t.scored_calls for t in totals)), scored),
     }
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
 
 
 def _cell(value: object) -> str:
@@ -85,19 +86,21 @@ def _show_trace(output: Output, trace: Trace) -> None:
         output.data({"trace": asdict(trace)})
         return
     output.text(f"{trace.id}: task {trace.task_id}, attempt {trace.attempt}, {trace.candidate_id}")
+    if trace.content != "full":
+        output.text(f"of what was said, the store kept: {trace.content}")
     for message in trace.messages:
         for line in _lines(message):
-            output.text(_plain(line))
+            output.text(printable(line))
     output.text(
         f"ended by {trace.finish_reason}, {len(trace.calls_run)} calls, {trace.latency_s:.1f} s"
     )
     if trace.failure is not None:
         failure = trace.failure
-        output.text(_plain(f"lost: {failure.boundary} {failure.kind}: {failure.message}"))
+        output.text(printable(f"lost: {failure.boundary} {failure.kind}: {failure.message}"))
     elif trace.score is not None:
         score = trace.score
         output.text(
-            _plain(f"score {score.value:.3f}, correct {score.correct:g}. {score.explanation}")
+            printable(f"score {score.value:.3f}, correct {score.correct:g}. {score.explanation}")
         )
 
 
@@ -107,8 +110,3 @@ def _lines(message: Message) -> Iterator[str]:
         yield f"{message.role:>9} | {line}"
     for call in message.tool_calls:
         yield f"{message.role:>9} > {call.name} {call.arguments}"
-
-
-def _plain(text: str) -> str:
-    """Return text that cannot move a terminal's cursor: the model wrote it, not we."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -86,6 +86,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "network.breaker_faults": (1, _MANY),
     "network.breaker_probe_s": (0.001, 3600),
     "network.breaker_wait_s": (0.001, _SECONDS),
+    "store.retention_days": (0, 36_500),
 }
 """Lowest and highest value of every number, by dotted name (list positions left out)."""
 

@@ -17,6 +17,12 @@ RESULT_CHARS = 280
 TEXT_CHARS = 1200
 """Most characters of a question, an expected answer or an answer that are kept."""
 
+_NOT_KEPT = {
+    "hash": "(not kept: the project stores hashes of texts)",
+    "none": "(not kept: the project stores numbers only)",
+    "erased": "(erased from the store)",
+}
+"""What stands in place of texts, by what the store kept of a rollout."""
 _ENDINGS = {
     "answer": "gave an answer",
     "calls": "ran out of calls",
@@ -134,13 +140,13 @@ def trajectory(trace: Trace) -> Trajectory:
     return Trajectory(
         trace_id=trace.id,
         attempt=trace.attempt,
-        calls=tuple(_shown(c, repeats=again) for c, again in _with_repeats(trace.calls)),
-        answer=_short(trace.answer, TEXT_CHARS),
+        calls=_shown_calls(trace),
+        answer=_NOT_KEPT.get(trace.content) or _short(trace.answer, TEXT_CHARS),
         correct=trace.score.correct if trace.score else 0.0,
         score=trace.score.value if trace.score else 0.0,
         outcome=trace.outcome,
         finish_reason=trace.finish_reason,
-        explanation=_short(trace.score.explanation, RESULT_CHARS) if trace.score else "",
+        explanation=_explanation(trace),
         tokens=trace.tokens_total,
         latency_s=trace.latency_s,
     )
@@ -232,11 +238,29 @@ def _with_repeats(calls: Sequence[CallRecord]) -> list[tuple[CallRecord, bool]]:
     return marked
 
 
-def _shown(record: CallRecord, *, repeats: bool) -> ShownCall:
+def _explanation(trace: Trace) -> str:
+    if trace.score is None or trace.content in _NOT_KEPT:
+        return ""
+    return _short(trace.score.explanation, RESULT_CHARS)
+
+
+def _shown_calls(trace: Trace) -> tuple[ShownCall, ...]:
+    instead = _NOT_KEPT.get(trace.content, "")
+    return tuple(_shown(c, repeats=again, instead=instead) for c, again in _repeated(trace))
+
+
+def _repeated(trace: Trace) -> list[tuple[CallRecord, bool]]:
+    """Return calls, and which of them repeat another; without arguments that cannot be told."""
+    if trace.content in {"none", "erased"}:
+        return [(call, False) for call in trace.calls]
+    return _with_repeats(trace.calls)
+
+
+def _shown(record: CallRecord, *, repeats: bool, instead: str) -> ShownCall:
     return ShownCall(
         tool=record.call.name,
-        arguments=_short(record.call.arguments, RESULT_CHARS),
-        result=_short(record.output, RESULT_CHARS),
+        arguments=instead or _short(record.call.arguments, RESULT_CHARS),
+        result=instead or _short(record.output, RESULT_CHARS),
         round=record.round,
         is_error=record.is_error,
         repeats=repeats,
@@ -262,6 +286,8 @@ def _in_rounds(trace: Trace) -> str:
 
 
 def _repeats(before: Trace, after: Trace) -> str:
+    if {"none", "erased"} & {before.content, after.content}:
+        return ""
     old = sum(again for _, again in _with_repeats(before.calls))
     new = sum(again for _, again in _with_repeats(after.calls))
     return (
@@ -291,6 +317,9 @@ def _ending(before: Trace, after: Trace) -> str:
 
 
 def _answers(before: Trace, after: Trace) -> str:
+    if {before.content, after.content} & _NOT_KEPT.keys():
+        # Hashes of two rollouts have different salts, so not even these can be compared.
+        return ""
     old, new = (_short(t.answer.strip(), 120) for t in (before, after))
     return (
         "The answer is the same text." if old == new else f"Answer: “{old}” before, “{new}” after."

@@ -1,9 +1,37 @@
-"""The local state of a project: one SQLite file with its runs, events and rollouts.
+"""The local state of a project: one SQLite file with its runs, events, rollouts and ledger.
 
-Messages are stored inside their traces; sharing equal ones between traces is not done yet.
+Texts that several rollouts hold are stored once; the ledger proves that nothing was changed since.
+See `docs/store.md`.
 """
 
+from learnloop.store.backup import back_up, backup_file, backups
+from learnloop.store.connect import file_version
 from learnloop.store.database import Store
-from learnloop.store.records import EventRecord, RolloutRecord, RunRecord, RunStatus
+from learnloop.store.records import (
+    Erased,
+    EventRecord,
+    Page,
+    RolloutRecord,
+    RunRecord,
+    RunStatus,
+    StepTotals,
+    ToolCount,
+)
+from learnloop.store.tables import VERSION
 
-__all__ = ["EventRecord", "RolloutRecord", "RunRecord", "RunStatus", "Store"]
+__all__ = [
+    "VERSION",
+    "Erased",
+    "EventRecord",
+    "Page",
+    "RolloutRecord",
+    "RunRecord",
+    "RunStatus",
+    "StepTotals",
+    "Store",
+    "ToolCount",
+    "back_up",
+    "backup_file",
+    "backups",
+    "file_version",
+]

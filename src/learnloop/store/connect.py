@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Engine, StaticPool, create_engine, event
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, insert
 from sqlalchemy.exc import DatabaseError
 
 from learnloop.errors import ConfigError, UserError
-from learnloop.store.tables import METADATA, VERSION
+from learnloop.store.tables import METADATA, REVISION, VERSION
 
 _WAIT_S = 30.0
 """How long a write waits for another process to finish its own."""
+_SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = NORMAL",
+    "foreign_keys = ON",
+    "secure_delete = ON",
+)
 
 
-def open_engine(path: Path) -> Engine:
+def open_engine(path: Path) -> tuple[Engine, Path | None]:
     """Return an engine on the file, whose tables are there and of this version.
+
+    An older file is upgraded in place; the second value is the backup made of it before.
 
     Raises:
         ConfigError: the file is no database of ours, or is newer, or cannot be made.
@@ -36,14 +45,14 @@ def open_engine(path: Path) -> Engine:
     )
     event.listen(engine, "connect", _configure)
     try:
-        _prepare(engine, path)
+        made = _prepare(engine, path)
     except DatabaseError as error:
         engine.dispose()
         raise refusal(error, path, "cannot open the database") from None
-    except ConfigError:
+    except UserError:
         engine.dispose()
         raise
-    return engine
+    return engine, made
 
 
 def refusal(error: DatabaseError, path: Path, what: str) -> UserError:
@@ -62,17 +71,52 @@ def _configure(connection: Any, _: object) -> None:
     """Set what SQLite keeps per connection.
 
     In WAL mode NORMAL keeps every committed transaction when the process is killed; only a power
-    cut can lose the last ones, and even that leaves no damage.
+    cut can lose the last ones, and even that leaves no damage. What is deleted is overwritten, so
+    that erased texts are not left in the file.
     """
-    for setting in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+    for setting in _SETTINGS:
         connection.execute(f"PRAGMA {setting}")
 
 
-def _prepare(engine: Engine, path: Path) -> None:
-    """Make the tables of a new file; refuse a file of a newer version."""
+def file_version(path: Path) -> int:
+    """Return the version of a file's tables without changing it; 0 where there are none.
+
+    Raises:
+        ConfigError: it is no database.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as raw:
+            return int(raw.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error as error:
+        raise ConfigError(f"cannot open the database: {error}", where=str(path)) from None
+
+
+def begin_write(connection: Connection) -> None:
+    """Begin a transaction that may write from its first statement on.
+
+    SQLite would otherwise let two writers read the same state first. Another database would lock
+    the ledger here instead.
+    """
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def begin_read(connection: Connection) -> None:
+    """Begin a transaction whose queries all see one state."""
+    connection.exec_driver_sql("BEGIN")
+
+
+def _prepare(engine: Engine, path: Path) -> Path | None:
+    """Make the tables of a new file, upgrade an older one, refuse a newer one.
+
+    Returns the backup that an upgrade made.
+    """
     with engine.connect() as connection:
+        version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+        connection.rollback()
+        if version == VERSION:
+            return None
         # Taken at once, so that two processes do not both make the tables.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        begin_write(connection)
         version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
         if version > VERSION:
             raise ConfigError(
@@ -80,7 +124,15 @@ def _prepare(engine: Engine, path: Path) -> None:
                 where=str(path),
                 fix="Upgrade learnloop.",
             )
-        if version < VERSION:
+        made = None
+        if version == 0:
             METADATA.create_all(connection)
-            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+            REVISION.create(connection)
+            connection.execute(insert(REVISION).values(version_num=f"{VERSION:04}"))
+        elif version < VERSION:
+            from learnloop.store.upgrade import upgrade  # here, because it loads Alembic
+
+            made = upgrade(connection, path, version)
+        connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
         connection.commit()
+        return made

@@ -4,63 +4,55 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
-import zlib
-from collections import Counter
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Self, cast
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, select, update
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
-from learnloop.codec import config_hash, config_json, trace_from_json, trace_to_json
+from learnloop.codec import config_hash, config_json
 from learnloop.config import Config
 from learnloop.errors import UsageError
 from learnloop.event import Event
-from learnloop.store.connect import open_engine, refusal
-from learnloop.store.records import EventRecord, RolloutRecord, RunRecord, RunStatus
-from learnloop.store.tables import EVENTS, ROLLOUTS, RUNS
-from learnloop.trace import Trace
+from learnloop.ledger import Audit, Entry
+from learnloop.store import chain, rollouts
+from learnloop.store.access import Access
+from learnloop.store.audit import audit, entries
+from learnloop.store.records import (
+    Erased,
+    EventRecord,
+    Page,
+    RolloutRecord,
+    RunRecord,
+    RunStatus,
+    StepTotals,
+    ToolCount,
+)
+from learnloop.store.rollups import step_totals, tool_counts
+from learnloop.store.tables import EVENTS, LEAVES, ROLLOUTS, RUNS
+from learnloop.trace import Content, Trace
 
-_LIGHT = [c for c in ROLLOUTS.c if c.name != "trace_json"]
+_PLACE = [
+    ROLLOUTS.c[name] for name in ("stage", "step", "task_id", "attempt", "candidate_id", "trace_id")
+]
+"""The order of rollouts: what they are, because the order in which they finished is chance."""
 
 
-class Store:
+class Store(Access):
     """Keeps the state of a project.
 
-    Synchronous, because writes are small; one lock makes it usable from several threads. Every
-    method is one transaction, so that a process that is killed leaves whole records. Other
+    Every method is one transaction, so that a process that is killed leaves whole records. Other
     processes may read, and write, at the same time.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.RLock()
-        self._engine = open_engine(path)
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open the database file, and make it when it is missing.
-
-        Raises:
-            ConfigError: it is no database of ours, is of a newer version, or cannot be written.
-        """
-        return cls(path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        with self._lock:
-            self._engine.dispose()
 
     # --- runs ---
 
@@ -84,19 +76,19 @@ class Store:
             "seed": seed,
             "meta_json": _json(meta or {}),
         }
-        with self._transaction() as connection:
+        with self.writing() as connection:
             connection.execute(insert(RUNS).values(values))
         return self.run(str(values["id"]))
 
     def set_status(self, run_id: str, status: RunStatus) -> None:
         """Change how a run stands."""
-        with self._transaction() as connection:
+        with self.writing() as connection:
             connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(status=status))
 
     def runs(self) -> list[RunRecord]:
         """Return every run, the newest first."""
         newest = select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
-        return [_run(row) for row in self._read(newest)]
+        return [_run(row) for row in self.read(newest)]
 
     def run(self, name: str = "latest") -> RunRecord:
         """Return a run by id, by a unique beginning of it, or as `latest`, `latest~1` and so on.
@@ -107,7 +99,7 @@ class Store:
         head, _, back = name.partition("~")
         if head == "latest":
             return self._newest(name, int(back) if back.isdecimal() else 0 if not back else -1)
-        return _run(self._only("run", RUNS, RUNS.c.id, name))
+        return _run(self.only("run", RUNS, RUNS.c.id, name))
 
     def _newest(self, name: str, back: int) -> RunRecord:
         """Return the run that many before the newest."""
@@ -120,47 +112,117 @@ class Store:
     # --- events ---
 
     def append_event(self, event: Event) -> int:
-        """Add an event and return its id; events are never changed."""
+        """Add an event and return its id; events are never changed.
+
+        The ledger gets an entry for it, after one for the rollouts that have none yet.
+        """
         values = {
             "run_id": event.run_id,
             "kind": event.kind,
             "data_json": _json(event.data),
             "created_at": datetime.now(UTC).isoformat(),
         }
-        with self._transaction() as connection:
+        with self.writing() as connection:
             result = connection.execute(insert(EVENTS).values(values).returning(EVENTS.c.id))
-            return result.scalar_one()
+            made = result.scalar_one()
+            chain.record_event(connection, made, event.run_id, event.kind, dict(event.data))
+            return made
 
     def events(self, run_id: str, kind: str | None = None, *, after: int = 0) -> list[EventRecord]:
         """Return a run's events in order, of one kind or all, those with an id above `after`."""
         asked = select(EVENTS).where(EVENTS.c.run_id == run_id, EVENTS.c.id > after)
         if kind is not None:
             asked = asked.where(EVENTS.c.kind == kind)
-        return [_event(row) for row in self._read(asked.order_by(EVENTS.c.id))]
+        return [_event(row) for row in self.read(asked.order_by(EVENTS.c.id))]
 
     # --- rollouts ---
 
-    def save_trace(self, run_id: str, stage: str, step: int, trace: Trace) -> bool:
-        """Store a rollout, and return whether it is new.
+    def save_trace(
+        self, run_id: str, stage: str, step: int, trace: Trace, content: Content = "full"
+    ) -> bool:
+        """Store a rollout with as much content as asked for, and return whether it is new.
 
         A trace id that is already there stays as it is, so a late duplicate does no harm; only
         one that was lost to a fault is replaced, which is what a resumed run needs.
         """
-        values = {
-            **_light_values(trace),
-            "run_id": run_id,
-            "stage": stage,
-            "step": step,
-            "trace_json": zlib.compress(trace_to_json(trace).encode()),
-        }
-        adding = insert(ROLLOUTS).values(values)
-        replacing = adding.on_conflict_do_update(
-            index_elements=[ROLLOUTS.c.trace_id],
-            set_=values,
-            where=ROLLOUTS.c.outcome == "infra_fault",
-        )
-        with self._transaction() as connection:
-            return connection.execute(replacing).rowcount > 0
+        with self.writing() as connection:
+            place = rollouts.place_of(run_id, stage, step)
+            return rollouts.add(connection, place, trace, content)
+
+    def reduce(self, run_id: str, content: Content, stage: str, *, upto: int) -> int:
+        """Reduce rollouts of a stage that are stored in full, up to a step; return how many."""
+        if content == "full":
+            return 0
+        with self.writing() as connection:
+            full = LEAVES.c.content == "full"
+            where = [*_matching(run_id, stage, None), ROLLOUTS.c.step <= upto, full]
+            found = _with_content(connection, where)
+            told = {"content": content, "reason": "content policy of the project"}
+            if found:
+                rollouts.reduce_rows(connection, chain.CONTENT_REDUCED, found, told)
+            return len(found)
+
+    # --- erasure ---
+
+    def erase(
+        self,
+        *,
+        reason: str,
+        trace_id: str | None = None,
+        run_id: str | None = None,
+        older_than: timedelta | None = None,
+    ) -> Erased:
+        """Erase what was said in rollouts; their numbers stay, and the ledger tells of it.
+
+        Args:
+            reason: why, for the ledger.
+            trace_id: only this rollout.
+            run_id: only those of this run.
+            older_than: only those of runs that began longer ago than this.
+        """
+        where: list[ColumnElement[bool]] = [LEAVES.c.content != "erased"]
+        if trace_id is not None:
+            where.append(ROLLOUTS.c.trace_id == trace_id)
+        if run_id is not None:
+            where.append(ROLLOUTS.c.run_id == run_id)
+        if older_than is not None:
+            before = (datetime.now(UTC) - older_than).isoformat()
+            old = select(RUNS.c.id).where(RUNS.c.created_at < before)
+            where.append(ROLLOUTS.c.run_id.in_(old))
+        with self.writing() as connection:
+            by_run: dict[str, list[RowMapping]] = {}
+            for row in _with_content(connection, where):
+                by_run.setdefault(row["run_id"], []).append(row)
+            for rows in by_run.values():
+                told: dict[str, Any] = {"content": "erased", "reason": reason}
+                if trace_id is not None:
+                    told["rollout"] = trace_id
+                rollouts.reduce_rows(connection, chain.CONTENT_ERASED, rows, told)
+        if by_run:
+            self.empty_log()
+        return Erased(rollouts=sum(map(len, by_run.values())), runs=tuple(by_run))
+
+    # --- ledger ---
+
+    def ledger(self) -> list[Entry]:
+        """Return the whole ledger in order."""
+        return self.reading(entries)
+
+    def audit(self) -> Audit:
+        """Look whether everything that is stored still agrees with the ledger."""
+        return self.reading(audit)
+
+    # --- rollups ---
+
+    def tool_distribution(self, run_id: str) -> list[ToolCount]:
+        """Return how often each step of a run ran each tool, in order."""
+        return self.reading(lambda connection: tool_counts(connection, run_id))
+
+    def totals(self, run_id: str) -> list[StepTotals]:
+        """Return sums over a run's rollouts by stage, step and outcome, in order."""
+        return self.reading(lambda connection: step_totals(connection, run_id))
+
+    # --- reading rollouts ---
 
     def rows(
         self,
@@ -174,13 +236,41 @@ class Store:
         where = _matching(run_id, stage, step)
         if candidate_id is not None:
             where.append(ROLLOUTS.c.candidate_id == candidate_id)
-        return [_rollout(row) for row in self._read(_in_order(select(*_LIGHT).where(*where)))]
+        return [
+            _rollout(row) for row in self.read(_in_order(select(*rollouts.LIGHT).where(*where)))
+        ]
 
     def traces(self, run_id: str, stage: str | None = None, step: int | None = None) -> list[Trace]:
         """Return whole traces, ordered by stage, step, task, attempt and candidate."""
         where = _matching(run_id, stage, step)
-        found = self._read(_in_order(select(ROLLOUTS.c.trace_json).where(*where)))
-        return [_trace(row) for row in found]
+        asked = _in_order(select(ROLLOUTS.c.trace_json).where(*where))
+        return self.reading(
+            lambda connection: rollouts.read_all(
+                connection, list(connection.execute(asked).mappings())
+            )
+        )
+
+    def page(
+        self, run_id: str, stage: str | None = None, *, after: str = "", size: int = 50
+    ) -> Page:
+        """Return some rollouts in the order of `rows`: those after a trace id, or the first.
+
+        However far in, a page costs the same: it begins at a place in an index.
+
+        Raises:
+            UsageError: `after` is no rollout of this run.
+        """
+        where = _matching(run_id, stage, None)
+        if after:
+            row = self.only("trace", ROLLOUTS, ROLLOUTS.c.trace_id, after)
+            if row["run_id"] != run_id:
+                raise UsageError(f"trace {after!r} is not of run {run_id}")
+            key = [row[column.name] for column in _PLACE]
+            where.append(tuple_(*_PLACE) > tuple_(*key))
+        asked = _in_order(select(*rollouts.LIGHT).where(*where)).limit(size + 1)
+        found = [_rollout(row) for row in self.read(asked)]
+        more = len(found) > size
+        return Page(rows=tuple(found[:size]), after=found[size - 1].trace_id if more else "")
 
     def trace(self, name: str) -> Trace:
         """Return one trace by id or by a unique beginning of it.
@@ -188,59 +278,8 @@ class Store:
         Raises:
             UsageError: there is no such trace, or several.
         """
-        return _trace(self._only("trace", ROLLOUTS, ROLLOUTS.c.trace_id, name))
-
-    # --- access ---
-
-    def _only(self, noun: str, table: Table, column: ColumnElement[str], name: str) -> RowMapping:
-        """Return the one row whose id is `name` or alone begins with it."""
-        found = self._read(select(table).where(column == name))
-        if not found and name:
-            begins = column.startswith(name, autoescape=True)
-            found = self._read(select(table).where(begins).limit(2))
-        if not found:
-            raise UsageError(
-                f"no {noun} {name!r}", where=str(self.path), fix="See `learnloop runs`."
-            )
-        if len(found) > 1:
-            raise UsageError(f"{noun} {name!r} is ambiguous", fix="Give more of the id.")
-        return found[0]
-
-    def _read(self, asked: Select[Any]) -> list[RowMapping]:
-        """Return all rows of a query."""
-        with self._transaction() as connection:
-            return list(connection.execute(asked).mappings())
-
-    @contextmanager
-    def _transaction(self) -> Generator[Connection]:
-        """Hold the lock and a transaction; what the disk refuses is told to the user."""
-        with self._lock:
-            try:
-                with self._engine.begin() as connection:
-                    yield connection
-            except DatabaseError as error:
-                raise refusal(error, self.path, "database") from error
-
-
-def _light_values(trace: Trace) -> dict[str, Any]:
-    """Return a trace's numbers as columns."""
-    score = trace.score
-    return {
-        "trace_id": trace.id,
-        "candidate_id": trace.candidate_id,
-        "task_id": trace.task_id,
-        "attempt": trace.attempt,
-        "outcome": trace.outcome,
-        "finish_reason": trace.finish_reason,
-        "value": score.value if score else None,
-        "correct": score.correct if score else None,
-        "calls": len(trace.calls_run),
-        "rounds": trace.rounds,
-        "tokens": trace.tokens_total,
-        "latency_s": trace.latency_s,
-        "failure_kind": trace.failure.kind if trace.failure else "",
-        "tools_json": _json(Counter(record.call.name for record in trace.calls_run)),
-    }
+        row = self.only("trace", ROLLOUTS, ROLLOUTS.c.trace_id, name)
+        return self.reading(lambda connection: rollouts.read_one(connection, row))
 
 
 def _matching(run_id: str, stage: str | None, step: int | None) -> list[ColumnElement[bool]]:
@@ -255,8 +294,13 @@ def _matching(run_id: str, stage: str | None, step: int | None) -> list[ColumnEl
 
 def _in_order(asked: Select[Any]) -> Select[Any]:
     """Order rollouts by what they are: the order in which they finished is chance."""
-    c = ROLLOUTS.c
-    return asked.order_by(c.stage, c.step, c.task_id, c.attempt, c.candidate_id, c.trace_id)
+    return asked.order_by(*_PLACE)
+
+
+def _with_content(connection: Connection, where: list[ColumnElement[bool]]) -> list[RowMapping]:
+    """Return whole rows of rollouts, chosen by themselves or by their present leaf."""
+    asked = select(ROLLOUTS).join(LEAVES, LEAVES.c.trace_id == ROLLOUTS.c.trace_id)
+    return list(connection.execute(asked.where(LEAVES.c.salt.is_not(None), *where)).mappings())
 
 
 def _run(row: RowMapping) -> RunRecord:
@@ -272,10 +316,6 @@ def _event(row: RowMapping) -> EventRecord:
 def _rollout(row: RowMapping) -> RolloutRecord:
     fields = dict(row)
     return RolloutRecord(tools=json.loads(fields.pop("tools_json")), **fields)
-
-
-def _trace(row: RowMapping) -> Trace:
-    return trace_from_json(zlib.decompress(cast("bytes", row["trace_json"])).decode())
 
 
 def _json(data: Mapping[str, Any]) -> str:

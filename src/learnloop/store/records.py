@@ -60,3 +60,50 @@ class RolloutRecord:
     latency_s: float
     failure_kind: str
     tools: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCount:
+    """How often the rollouts of one step ran one tool."""
+
+    stage: str
+    step: int
+    tool: str
+    calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTotals:
+    """Sums over the rollouts of one step that ended one way.
+
+    Score sums and `scored_calls` are over the `scored` ones alone: one without a score is no zero.
+    """
+
+    stage: str
+    step: int
+    outcome: str
+    rollouts: int
+    scored: int
+    value_sum: float
+    correct_sum: float
+    calls: int
+    scored_calls: int
+    rounds: int
+    tokens: int
+    latency_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some rollouts in the order of `Store.rows`; `after` asks for the next page, empty at the end."""
+
+    rows: tuple[RolloutRecord, ...]
+    after: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erased:
+    """What an erasure did: the rollouts that lost their content, and their runs."""
+
+    rollouts: int
+    runs: tuple[str, ...] = ()

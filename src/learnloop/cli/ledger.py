@@ -1,0 +1,137 @@
+"""`learnloop ledger`: the record of what runs did, and the proof that nothing was altered."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from learnloop.cli.options import InProject
+from learnloop.cli.output import Output, printable
+from learnloop.errors import GateNotMet, UsageError
+from learnloop.ledger import Audit, Entry, Erasure
+from learnloop.project import Project
+from learnloop.store import Store
+
+_SHOWN = 12
+"""Digits of a hash that a table shows."""
+
+
+def show(
+    folder: Path | None = None,
+    /,
+    *,
+    run: str | None = None,
+    common: InProject | None = None,
+) -> None:
+    """List the entries of the ledger, the first one first.
+
+    Args:
+        folder: the project's folder.
+        run: only entries of this run: an id, its beginning, `latest` or `latest~1`.
+        common: how to print, and which project.
+    """
+    common = common or InProject()
+    output = common.output
+    with existing_store(common.folder(folder)) as store:
+        wanted = store.run(run).id if run is not None else None
+        found = [e for e in store.ledger() if wanted in (None, e.run_id)]
+    if output.json:
+        output.data({"entries": [entry_fields(entry) for entry in found]})
+    elif found:
+        rows = [
+            (
+                str(e.seq),
+                e.time[:19].replace("T", " "),
+                e.kind,
+                e.run_id or "-",
+                _about(e),
+                e.hash[:_SHOWN],
+            )
+            for e in found
+        ]
+        output.table(("entry", "time (UTC)", "kind", "run", "about", "hash"), rows)
+    else:
+        output.note("the ledger is empty")
+    output.next(common.command("ledger verify", folder))
+
+
+def verify(folder: Path | None = None, /, *, common: InProject | None = None) -> None:
+    """Prove that the ledger is whole and that what is stored agrees with it.
+
+    Ends with exit code 3, and names the first entry that does not hold, when something was altered.
+
+    Args:
+        folder: the project's folder.
+        common: how to print, and which project.
+    """
+    common = common or InProject()
+    output = common.output
+    with existing_store(common.folder(folder)) as store:
+        found = store.audit()
+    if output.json:
+        output.data(audit_fields(found))
+    if found.broken is not None:
+        broken = found.broken
+        raise GateNotMet(
+            f"altered: {broken.what}",
+            where=f"ledger entry {broken.seq} ({broken.kind})",
+            fix="Compare with a backup; entries before this one hold.",
+        )
+    if not output.json:
+        _print(output, found)
+
+
+@contextmanager
+def existing_store(folder: Path | None) -> Generator[Store]:
+    """Open the store of a project that has one; looking does not make a database."""
+    project = Project.open(folder)
+    if not project.database.exists():
+        raise UsageError("this project has no runs yet", fix="`learnloop train` makes one.")
+    with project.open_store() as store:
+        yield store
+
+
+def entry_fields(entry: Entry) -> dict[str, object]:
+    """Return what JSON output tells of an entry."""
+    fields = asdict(entry)
+    fields["data"] = entry.data
+    return fields
+
+
+def audit_fields(found: Audit) -> dict[str, object]:
+    """Return what JSON output tells of a look at the whole ledger."""
+    return {"ok": found.broken is None, **asdict(found)}
+
+
+def _print(output: Output, found: Audit) -> None:
+    output.text(
+        f"The ledger is whole: {found.entries} entries, and {found.rollouts} rollouts as they were "
+        f"stored. Head {found.head}."
+    )
+    if found.pending:
+        output.text(f"{found.pending} of them wait for the entry that ends their stage.")
+    for one in found.erased:
+        output.text(_words(one))
+
+
+def _words(one: Erasure) -> str:
+    when = one.time[:19].replace("T", " ")
+    return (
+        f"Erased on {when} UTC: texts of {one.rollouts} rollouts of run {one.run_id}, "
+        f"reason: {printable(one.reason)} (entry {one.seq})."
+    )
+
+
+def _about(entry: Entry) -> str:
+    """Return the gist of an entry in a few words."""
+    data = entry.data
+    told = {**data.get("data", {}), **data}
+    names = ("stage", "step", "rollouts", "outcome", "weights", "accuracy", "content", "reason")
+    words = [f"{name} {_cell(told[name])}" for name in names if told.get(name) not in (None, "")]
+    return printable(", ".join(words))[:80] or "-"
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,103 @@
+"""Access to the database file: one connection, one lock, transactions that read or write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, select
+from sqlalchemy.exc import DatabaseError
+
+from learnloop.errors import UsageError
+from learnloop.store.connect import begin_read, begin_write, open_engine, refusal
+
+T = TypeVar("T")
+
+
+class Access:
+    """An open database file.
+
+    Synchronous, because writes are small; one lock makes it usable from several threads.
+
+    Attributes:
+        path: the file.
+        backup: the copy made of it before it was upgraded; None when it was of this version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._engine, self.backup = open_engine(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open the database file; make it when it is missing, upgrade it when it is older.
+
+        Raises:
+            ConfigError: it is no database of ours, is of a newer version, or cannot be written.
+        """
+        return cls(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        with self._lock:
+            self._engine.dispose()
+
+    def only(self, noun: str, table: Table, column: ColumnElement[str], name: str) -> RowMapping:
+        """Return the one row whose id is `name` or alone begins with it.
+
+        Raises:
+            UsageError: there is no such row, or several.
+        """
+        found = self.read(select(table).where(column == name))
+        if not found and name:
+            begins = column.startswith(name, autoescape=True)
+            found = self.read(select(table).where(begins).limit(2))
+        if not found:
+            raise UsageError(
+                f"no {noun} {name!r}", where=str(self.path), fix="See `learnloop runs`."
+            )
+        if len(found) > 1:
+            raise UsageError(f"{noun} {name!r} is ambiguous", fix="Give more of the id.")
+        return found[0]
+
+    def read(self, asked: Select[Any]) -> list[RowMapping]:
+        """Return all rows of a query."""
+        return self.reading(lambda connection: list(connection.execute(asked).mappings()))
+
+    def reading(self, work: Callable[[Connection], T]) -> T:
+        """Do some reading, all of it in one state of the database."""
+        with self._transaction() as connection:
+            begin_read(connection)
+            return work(connection)
+
+    @contextmanager
+    def writing(self) -> Generator[Connection]:
+        """Hold a transaction that alone may write."""
+        with self._transaction() as connection:
+            begin_write(connection)
+            yield connection
+
+    def empty_log(self) -> None:
+        """Empty SQLite's log of changes, which holds erased texts until it is written over."""
+        with self._lock, self._engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def _transaction(self) -> Generator[Connection]:
+        """Hold the lock and a transaction; what the disk refuses is told to the user."""
+        with self._lock:
+            try:
+                with self._engine.begin() as connection:
+                    yield connection
+            except DatabaseError as error:
+                raise refusal(error, self.path, "database") from error

@@ -1,0 +1,194 @@
+"""The audit: does everything that is stored still agree with the ledger?"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, func, select
+
+from learnloop.ledger import (
+    GENESIS,
+    Audit,
+    Break,
+    Entry,
+    Erasure,
+    canonical,
+    chain_break,
+    content_hash,
+    leaf_hash,
+    merkle_root,
+)
+from learnloop.store import chain
+from learnloop.store.contents import hashed, load
+from learnloop.store.rollouts import LIGHT
+from learnloop.store.tables import EVENTS, LEAVES, LEDGER, ROLLOUTS, RUNS
+
+_COVERING = {chain.ROLLOUTS_STORED, chain.CONTENT_REDUCED, chain.CONTENT_ERASED}
+"""Kinds of entry that are made over leaves."""
+
+
+def entries(connection: Connection) -> list[Entry]:
+    """Return the whole ledger in order."""
+    rows = connection.execute(select(LEDGER).order_by(LEDGER.c.seq)).mappings()
+    return [Entry(**row) for row in rows]
+
+
+def audit(connection: Connection) -> Audit:
+    """Look over the chain, and over every event and rollout that it speaks of."""
+    found = entries(connection)
+    broken = chain_break(found)
+    if broken is None:
+        # What is stored is blamed on the entry that told of it; the first one is named.
+        look = _Look(connection=connection, entries={entry.seq: entry for entry in found})
+        broken = min(look.breaks(), key=lambda b: b.seq, default=None)
+    pending = select(func.count()).select_from(LEAVES).where(LEAVES.c.seq.is_(None))
+    rollouts = select(func.count()).select_from(ROLLOUTS)
+    return Audit(
+        entries=len(found),
+        rollouts=connection.execute(rollouts).scalar_one(),
+        pending=connection.execute(pending).scalar_one(),
+        head=found[-1].hash if found else GENESIS,
+        erased=tuple(_erasure(e) for e in found if e.kind == chain.CONTENT_ERASED),
+        broken=broken,
+    )
+
+
+def _erasure(entry: Entry) -> Erasure:
+    data = entry.data
+    return Erasure(
+        seq=entry.seq,
+        time=entry.time,
+        run_id=entry.run_id,
+        rollouts=data["rollouts"],
+        reason=data["reason"],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """A look at what is stored, beside a chain that is whole."""
+
+    connection: Connection
+    entries: Mapping[int, Entry]
+
+    def breaks(self) -> Iterator[Break]:
+        """Yield everything that the ledger does not agree with."""
+        yield from self._events()
+        yield from self._runs()
+        yield from self._roots()
+        yield from self._rollouts()
+
+    def _break(self, seq: int, what: str) -> Break:
+        entry = self.entries.get(seq)
+        return Break(seq=seq, kind=entry.kind if entry else "missing", what=what)
+
+    def _events(self) -> Iterator[Break]:
+        """Compare events with their entries, both ways."""
+        asked = select(EVENTS.c.id, EVENTS.c.run_id, EVENTS.c.kind, EVENTS.c.data_json)
+        rows = {row.id: row for row in self.connection.execute(asked)}
+        told: set[int] = set()
+        after = 0
+        for seq, entry in self.entries.items():
+            data = entry.data
+            if entry.kind == chain.LEDGER_STARTED:
+                after = int(data["after_event"])
+            if "event" not in data:
+                continue
+            told.add(data["event"])
+            row = rows.get(data["event"])
+            if row is None:
+                yield self._break(seq, "its event is gone")
+            elif (row.run_id, row.kind, _again(row.data_json)) != (
+                entry.run_id,
+                entry.kind,
+                canonical(data["data"]),
+            ):
+                yield self._break(seq, "its event was altered")
+        silent = [i for i, r in rows.items() if i > after and r.kind not in chain.UNRECORDED]
+        if untold := set(silent) - told:
+            yield self._break(len(self.entries) + 1, f"no entry tells of event {min(untold)}")
+
+    def _runs(self) -> Iterator[Break]:
+        hashes = {r.id: r.config_hash for r in self.connection.execute(select(RUNS))}
+        for seq, entry in self.entries.items():
+            if entry.kind == "run_started" and hashes.get(entry.run_id) != entry.data["config"]:
+                yield self._break(seq, f"the configuration of run {entry.run_id} was altered")
+
+    def _roots(self) -> Iterator[Break]:
+        """Compare roots with the leaves they were made over."""
+        asked = (
+            select(LEAVES.c.seq, LEAVES.c.leaf)
+            .where(LEAVES.c.seq.is_not(None))
+            .order_by(LEAVES.c.seq, LEAVES.c.trace_id)
+        )
+        rows = list(self.connection.execute(asked))
+        roots = {
+            seq: merkle_root(row.leaf for row in found)
+            for seq, found in groupby(rows, key=lambda row: row.seq)
+        }
+        for seq, entry in self.entries.items():
+            wanted = entry.data["root"] if entry.kind in _COVERING else None
+            if roots.get(seq) != wanted:
+                yield self._break(seq, "the hashes of its rollouts were altered")
+
+    def _rollouts(self) -> Iterator[Break]:
+        """Compare every rollout with its leaves."""
+        known: dict[str, list[RowMapping]] = defaultdict(list)
+        for leaf in self.connection.execute(select(LEAVES).order_by(LEAVES.c.id)).mappings():
+            known[leaf["trace_id"]].append(leaf)
+        replaced = {
+            (e.data["rollout"], e.data["entry"])
+            for e in self.entries.values()
+            if e.kind == chain.ROLLOUT_REPLACED
+        }
+        names = self.connection.execute(select(ROLLOUTS.c.trace_id)).scalars()
+        stored = set(names)
+        for name in stored:
+            yield from self._rollout(name, known.pop(name, []), replaced)
+        for name, leaves in known.items():
+            yield self._break(_seq(leaves[0], self.entries), f"rollout {name} is gone")
+
+    def _rollout(
+        self, name: str, leaves: Sequence[RowMapping], replaced: set[tuple[str, int]]
+    ) -> Iterator[Break]:
+        asked = select(ROLLOUTS).where(ROLLOUTS.c.trace_id == name)
+        row = self.connection.execute(asked).mappings().one()
+        numbers = {c.name: row[c.name] for c in LIGHT}
+        for leaf in leaves:
+            is_told = leaf_hash(numbers, leaf["content_hash"]) == leaf["leaf"]
+            if not is_told and (name, leaf["seq"]) not in replaced:
+                what = f"the numbers of rollout {name} were altered"
+                yield self._break(_seq(leaf, self.entries), what)
+        current = [leaf for leaf in leaves if leaf["salt"] is not None]
+        seq = _seq(leaves[-1], self.entries) if leaves else len(self.entries) + 1
+        if len(current) != 1 or current[0] is not leaves[-1]:
+            yield self._break(seq, f"the salt of rollout {name} is gone")
+        elif not _is_unchanged(self.connection, row, current[0]):
+            yield self._break(seq, f"the content of rollout {name} was altered")
+
+
+def _seq(leaf: RowMapping, known: Mapping[int, Entry]) -> int:
+    """Return the entry that covers a leaf, or the next one."""
+    seq = leaf["seq"]
+    return len(known) + 1 if seq is None else int(seq)
+
+
+def _is_unchanged(connection: Connection, row: RowMapping, leaf: RowMapping) -> bool:
+    packed: bytes = row["trace_json"]
+    try:
+        text = hashed(packed, load(connection, [packed]))
+    except (zlib.error, ValueError, KeyError):
+        return False
+    return content_hash(leaf["salt"], text) == leaf["content_hash"]
+
+
+def _again(data_json: str) -> str:
+    """Return stored JSON in the form that is hashed."""
+    value: Any = json.loads(data_json)
+    return canonical(value)

@@ -1,0 +1,172 @@
+"""Rollouts as rows: numbers, packed trace, the leaf of the ledger, and counts, always together."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+
+from learnloop.ledger import content_hash, leaf_hash
+from learnloop.store import chain
+from learnloop.store.content import reduce
+from learnloop.store.contents import let_go, load, pack, unpack
+from learnloop.store.rollups import count
+from learnloop.store.tables import LEAVES, ROLLOUTS
+from learnloop.trace import Content, Trace
+
+LIGHT = [c for c in ROLLOUTS.c if c.name != "trace_json"]
+"""A rollout's numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What is kept of a rollout's content: which policy's, its salt, and the text that is hashed."""
+
+    content: Content
+    salt: bytes
+    hashed: str
+
+
+def add(connection: Connection, place: Mapping[str, Any], trace: Trace, content: Content) -> bool:
+    """Store a rollout, and return whether it is new; one that was lost to a fault is replaced."""
+    known = _row(connection, trace.id)
+    if known is not None and known["outcome"] != "infra_fault":
+        return False
+    if known is not None:
+        _take_away(connection, known)
+    numbers = {**place, **_numbers(trace)}
+    packed, kept = _keep(connection, trace, content)
+    values = {**numbers, "trace_json": packed}
+    if known is None:
+        connection.execute(insert(ROLLOUTS), values)
+    else:
+        connection.execute(_at(trace.id).values(values))
+    add_leaf(connection, numbers, kept)
+    count(connection, numbers)
+    return True
+
+
+def reduce_rows(
+    connection: Connection, kind: str, rows: Sequence[RowMapping], told: Mapping[str, Any]
+) -> None:
+    """Reduce the content of stored rollouts of one run to `told["content"]`, in one entry.
+
+    Their old salts are destroyed, so that the hashes in the chain say nothing about the texts.
+    """
+    ordered = sorted(rows, key=lambda row: str(row["trace_id"]))
+    run_id = str(ordered[0]["run_id"])
+    chain.seal(connection, run_id)
+    for row in ordered:
+        trace = read_one(connection, row)
+        let_go(connection, row["trace_json"])
+        packed, kept = _keep(connection, trace, cast("Content", told["content"]))
+        connection.execute(_at(trace.id).values(trace_json=packed))
+        _forget_salt(connection, trace.id)
+        add_leaf(connection, {c.name: row[c.name] for c in LIGHT}, kept)
+    # All other leaves of the run have their entry by now.
+    names = [row["trace_id"] for row in ordered]
+    leaves = pending_leaves(connection, names)
+    chain.cover(
+        connection,
+        chain.append(connection, kind, run_id, {**told, **chain.root_of(leaves)}),
+        leaves,
+    )
+
+
+def pending_leaves(connection: Connection, names: Sequence[str]) -> list[RowMapping]:
+    """Return the leaves of some rollouts that no entry covers yet, by trace id."""
+    wanted = set(names)
+    asked = select(LEAVES.c.id, LEAVES.c.leaf, LEAVES.c.trace_id).where(LEAVES.c.seq.is_(None))
+    found = connection.execute(asked.order_by(LEAVES.c.trace_id)).mappings()
+    return [row for row in found if row["trace_id"] in wanted]
+
+
+def read_one(connection: Connection, row: RowMapping) -> Trace:
+    """Return the trace of a row."""
+    packed = cast("bytes", row["trace_json"])
+    return unpack(packed, load(connection, [packed]))
+
+
+def read_all(connection: Connection, rows: Sequence[RowMapping]) -> list[Trace]:
+    """Return the traces of some rows; shared texts are read once."""
+    bodies = load(connection, (row["trace_json"] for row in rows))
+    return [unpack(row["trace_json"], bodies) for row in rows]
+
+
+def place_of(run_id: str, stage: str, step: int) -> dict[str, Any]:
+    """Return the columns that say where a rollout is filed."""
+    return {"run_id": run_id, "stage": stage, "step": step}
+
+
+def _numbers(trace: Trace) -> dict[str, Any]:
+    """Return a trace's numbers as columns, of the types with which they are read again."""
+    score = trace.score
+    return {
+        "trace_id": trace.id,
+        "candidate_id": trace.candidate_id,
+        "task_id": trace.task_id,
+        "attempt": trace.attempt,
+        "outcome": trace.outcome,
+        "finish_reason": trace.finish_reason,
+        "value": float(score.value) if score else None,
+        "correct": float(score.correct) if score else None,
+        "calls": len(trace.calls_run),
+        "rounds": trace.rounds,
+        "tokens": trace.tokens_total,
+        "latency_s": float(trace.latency_s),
+        "failure_kind": trace.failure.kind if trace.failure else "",
+        "tools_json": json.dumps(Counter(record.call.name for record in trace.calls_run)),
+    }
+
+
+def _row(connection: Connection, trace_id: str) -> RowMapping | None:
+    asked = select(ROLLOUTS).where(ROLLOUTS.c.trace_id == trace_id)
+    return connection.execute(asked).mappings().first()
+
+
+def _take_away(connection: Connection, row: RowMapping) -> None:
+    """Undo what a lost rollout added, as far as the ledger has not told of it."""
+    count(connection, dict(row), -1)
+    let_go(connection, row["trace_json"])
+    current = (LEAVES.c.trace_id == row["trace_id"], LEAVES.c.salt.is_not(None))
+    old = connection.execute(select(LEAVES.c.seq).where(*current)).scalar_one()
+    if old is None:
+        connection.execute(delete(LEAVES).where(*current))
+        return
+    _forget_salt(connection, row["trace_id"])
+    data = {"rollout": row["trace_id"], "entry": old, "failure": row["failure_kind"]}
+    chain.append(connection, chain.ROLLOUT_REPLACED, row["run_id"], data)
+
+
+def _keep(connection: Connection, trace: Trace, content: Content) -> tuple[bytes, Kept]:
+    """Pack as much of a trace as a policy keeps, under a new salt."""
+    salt = secrets.token_bytes(16)
+    packed, hashed = pack(connection, reduce(trace, content, salt))
+    return packed, Kept(content=content, salt=salt, hashed=hashed)
+
+
+def add_leaf(connection: Connection, numbers: Mapping[str, Any], kept: Kept) -> None:
+    """Add what the ledger's next entry on this rollout is made over."""
+    content = content_hash(kept.salt, kept.hashed)
+    values = {
+        "trace_id": numbers["trace_id"],
+        "content": kept.content,
+        "salt": kept.salt,
+        "content_hash": content,
+        "leaf": leaf_hash(numbers, content),
+    }
+    connection.execute(insert(LEAVES), values)
+
+
+def _forget_salt(connection: Connection, trace_id: str) -> None:
+    old = update(LEAVES).where(LEAVES.c.trace_id == trace_id, LEAVES.c.salt.is_not(None))
+    connection.execute(old.values(salt=None))
+
+
+def _at(trace_id: str) -> Any:
+    return update(ROLLOUTS).where(ROLLOUTS.c.trace_id == trace_id)

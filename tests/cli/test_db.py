@@ -1,0 +1,151 @@
+"""`db` and `ledger` on a real store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Learnloop
+from tests.store.first_version import make_first_version
+from tests.store.rich_trace import SAID, rich_trace
+
+from learnloop.event import Event
+from learnloop.project import Project
+from learnloop.store import Store
+
+
+@pytest.fixture
+def run_id(root: Path) -> str:
+    """Return a run with two rollouts, an event and a report."""
+    project = Project.open(root)
+    with project.open_store() as store:
+        made = store.create_run(project.config, command="train", seed=0).id
+        store.append_event(Event(kind="run_started", run_id=made, data={"project": "tiny"}))
+        for number in range(2):
+            store.save_trace(made, "train", 1, rich_trace(number))
+        store.append_event(Event(kind="step", run_id=made, data={"step": 1}))
+    page = project.run_folder(made) / "report.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(SAID)
+    return made
+
+
+def change(root: Path, statement: str) -> None:
+    with closing(sqlite3.connect(root / ".learnloop" / "learnloop.db")) as raw:
+        raw.execute(statement)
+        raw.commit()
+
+
+def test_a_whole_ledger_is_one_sentence(learnloop: Learnloop, root: Path, run_id: str):
+    done = learnloop("ledger", "verify", "--project", root)
+    assert done.code == 0, done.err
+    assert done.out.startswith("The ledger is whole: 3 entries, and 2 rollouts as they were stored.")
+    assert done.out.count("\n") == 1
+    data = learnloop("ledger", "verify", "--json", cwd=root).json
+    assert (data["ok"], data["entries"], data["broken"], data["erased"]) == (True, 3, None, [])
+
+
+def test_an_altered_entry_ends_with_3_and_is_named(learnloop: Learnloop, root: Path, run_id: str):
+    change(root, "UPDATE rollouts SET value = 1.0")
+    done = learnloop("ledger", "verify", "--quiet", cwd=root)
+    assert (done.code, done.out) == (3, "")
+    assert done.line.startswith("error: ledger entry 2 (rollouts_stored): altered: the numbers of")
+    done = learnloop("ledger", "verify", "--json", cwd=root)
+    assert done.code == 3
+    assert (done.json["ok"], done.json["broken"]["seq"]) == (False, 2)
+
+
+def test_entries_are_shown_with_their_hashes(learnloop: Learnloop, root: Path, run_id: str):
+    data = learnloop("ledger", "show", "--json", cwd=root).json
+    assert [e["kind"] for e in data["entries"]] == ["run_started", "rollouts_stored", "step"]
+    assert data["entries"][1]["data"]["rollouts"] == 2
+    done = learnloop("ledger", "show", "--run", "latest", cwd=root)
+    assert done.out.count("\n") == 4
+    assert "stage train, step 1, rollouts 2" in done.out
+
+
+def test_a_purged_rollout_is_erased_everywhere_and_told_of(
+    learnloop: Learnloop, root: Path, run_id: str
+):
+    name = rich_trace(0).id
+    done = learnloop("db", "purge", "--rollout", name[:20], "--reason", "asked for", cwd=root)
+    assert done.code == 0, done.err
+    assert done.out.startswith("erased the texts of 1 rollouts in 1 runs\nremoved ")
+    assert not (root / ".learnloop/runs" / run_id / "report.html").exists()
+    told = learnloop("ledger", "verify", cwd=root)
+    assert told.code == 0
+    assert f"texts of 1 rollouts of run {run_id}, reason: asked for (entry 4)" in told.out
+    shown = learnloop("show", name, cwd=root)
+    assert "of what was said, the store kept: erased" in shown.out
+    assert "ada.lovelace" not in shown.out
+
+
+def test_a_run_and_old_runs_can_be_purged(learnloop: Learnloop, root: Path, run_id: str):
+    assert learnloop("db", "purge", "--older-than", "1", "--json", cwd=root).json["rollouts"] == 0
+    change(root, "UPDATE runs SET created_at = '2020-01-01T00:00:00+00:00'")
+    data = learnloop("db", "purge", "--older-than", "1", "--json", cwd=root).json
+    assert (data["rollouts"], data["runs"]) == (2, [run_id])
+    assert learnloop("db", "purge", "--run", "latest", "--json", cwd=root).json["rollouts"] == 0
+    assert learnloop("ledger", "verify", cwd=root).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("db", "purge"), "name what to erase, in one way"),
+        (("db", "purge", "--run", "latest", "--older-than", "3"), "name what to erase, in one way"),
+        (("db", "purge", "--run", "nope"), "no run 'nope'"),
+        (("db", "purge", "--rollout", "trace_x"), "no trace 'trace_x'"),
+        (("db", "purge", "--older-than", "-1"), "outside 0 to 36500"),
+        (("ledger", "show", "--run", "nope"), "no run 'nope'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_2(
+    learnloop: Learnloop, root: Path, run_id: str, words: tuple[str, ...], told: str
+):
+    done = learnloop(*words, cwd=root)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("db", "backup"), ("db", "purge", "--run", "latest"), ("db", "upgrade"), ("ledger", "verify")],
+)
+def test_a_project_without_runs_has_nothing_to_look_after(
+    learnloop: Learnloop, root: Path, words: tuple[str, ...]
+):
+    done = learnloop(*words, cwd=root)
+    assert (done.code, done.out) == (2, "")
+    assert done.line == "error: this project has no runs yet. `learnloop train` makes one."
+    assert not (root / ".learnloop" / "learnloop.db").exists()
+
+
+def test_a_backup_is_a_whole_store(learnloop: Learnloop, root: Path, run_id: str, tmp_path: Path):
+    target = tmp_path / "copy.db"
+    data = learnloop("db", "backup", "--to", target, "--json", cwd=root).json
+    assert data["backup"] == str(target)
+    with Store.open(target) as copy:
+        assert copy.audit().broken is None
+        assert copy.trace(rich_trace(1).id) == rich_trace(1)
+    done = learnloop("db", "backup", "--to", target, cwd=root)
+    assert (done.code, "there is a file already" in done.line) == (2, True)
+    assert learnloop("db", "backup", cwd=root).out.startswith("backup: .learnloop/backups/learnloop-v")
+    purged = learnloop("db", "purge", "--run", run_id, cwd=root)
+    assert "backups still hold the texts" in purged.err
+
+
+def test_an_old_database_is_upgraded_when_asked_and_not_by_a_dry_run(
+    learnloop: Learnloop, root: Path
+):
+    make_first_version(root / ".learnloop" / "learnloop.db")
+    done = learnloop("db", "upgrade", "--dry-run", cwd=root)
+    assert done.code == 0, done.err
+    assert done.out.startswith("would run 0002: ")
+    data = learnloop("db", "upgrade", "--json", cwd=root).json
+    assert (data["from"], data["to"], len(data["migrations"])) == (1, 2, 1)
+    assert Path(data["backup"]).exists()
+    assert learnloop("db", "upgrade", cwd=root).out == "the database has version 2, the newest\n"
+    assert learnloop("ledger", "verify", cwd=root).code == 0
