@@ -231,7 +231,10 @@ def one_trial(url: str, in_flight: int, trial: int) -> dict[str, Any]:
 
 
 def memory(count: int = 200) -> dict[str, Any]:
-    """Hold rollouts of 30 messages before their last turn, and count bytes then and afterwards."""
+    """Hold rollouts of 30 messages before their last turn, and count bytes then and afterwards.
+
+    Connections are made beforehand: they belong to the client and are used again.
+    """
     with served() as url:
         row = asyncio.run(_held(url, count))
     return {"rows": [row], "config_hash": config_hash(bench_config("http://tool/"))}
@@ -263,7 +266,7 @@ async def _held(url: str, count: int) -> dict[str, Any]:
 
     async with Outbound(allow_private=True) as outbound:
         setup = setup_of(Held(long), config, outbound)
-        await roll_together(setup, 8, stand_still, at_once=True)
+        await roll_together(setup, count, stand_still, at_once=True)
         stand_still.clear()
         waiting.clear()
         gc.collect()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from learnloop.outbound import BreakerRules, Outbound, Retry
 from learnloop.rollout import Planned, Setup, roll_out
 from learnloop.runner import run_many
 from learnloop.task import Task
+from learnloop.tool import Tool, ToolContext, ToolOutput
 from learnloop.tools import http_tools
 from learnloop.trace import Score, Trace, Turn
 
@@ -168,6 +168,7 @@ def roll(
     grader: Grader | None = None,
     limits: AgentConfig | None = None,
     tool_url: str = "",
+    **item: Any,
 ) -> tuple[list[Trace], Counter[str]]:
     """Make one rollout against the server, tried again as the runner does."""
 
@@ -186,7 +187,7 @@ def roll(
                 sampling=Sampling(),
             )
             await run_many(
-                [planned(1)],
+                [planned(1, **item)],
                 lambda p, retry: roll_out(p, setup, retry),
                 max_concurrency=1,
                 on_trace=seen.append,
@@ -307,6 +308,10 @@ def test_faults_of_model_grader_and_code_have_the_consequences_of_their_rows() -
                 rule_of("grader", "bad_reference"),
                 roll(server, answering, grader=NumericGrader(reference="absent"))[0],
             ),
+            (
+                rule_of("grader", "bad_tolerance"),
+                roll(server, answering, grader=NumericGrader(), abs_tol="wide")[0],
+            ),
         ]
     with fault_server(script={"cat": ["drip"]}) as server:
         asking = ScriptedModel(ask_until_told)
@@ -384,47 +389,51 @@ def test_every_row_is_met_by_a_test_of_this_file() -> None:
     assert {(r.source, r.kind) for r in RULES} == met
 
 
-def test_a_mistake_of_our_own_is_recorded_as_the_runners() -> None:
-    rule = rule_of("runner", "other")
+class BrokenTool:
+    """A tool whose code is wrong."""
 
-    class OddTask(dict[str, Any]):
-        """A row that cannot be read."""
+    schema = ToolSchema(name="cat", description="", parameters_json="{}")
 
-        def __iter__(self) -> Any:
-            raise ZeroDivisionError("row")
+    async def call(self, call: ToolCall, context: ToolContext) -> ToolOutput:
+        raise ZeroDivisionError("tool")
 
-    async def main() -> Trace:
+
+class OddTools(dict[str, Tool]):
+    """Tools that the runner cannot even list."""
+
+    def values(self) -> Any:
+        raise ZeroDivisionError("runner")
+
+
+@pytest.mark.parametrize(
+    ("source", "tools"), [("tool", {"cat": BrokenTool()}), ("runner", OddTools())]
+)
+def test_mistakes_in_code_of_tools_and_of_our_own_have_the_consequences_of_their_rows(
+    source: str, tools: Mapping[str, Tool]
+) -> None:
+    async def main() -> list[Trace]:
+        seen: list[Trace] = []
         setup = Setup(
             label="run",
             model=ScriptedModel(ask_until_told),
-            tools={"cat": BrokenTool()},
+            tools=tools,
             grader=NumericGrader(),
             limits=AgentConfig(),
             sampling=Sampling(),
         )
-        return await roll_out(planned(1), setup)
+        await run_many(
+            [planned(1)],
+            lambda p, retry: roll_out(p, setup, retry),
+            max_concurrency=1,
+            on_trace=seen.append,
+        )
+        return seen
 
-    class BrokenTool:
-        """A tool whose code is wrong."""
-
-        schema = ToolSchema(name="cat", description="", parameters_json="{}")
-
-        async def call(self, call: ToolCall, context: object) -> Any:
-            raise ZeroDivisionError("tool")
-
-    trace = anyio.run(main)
-    assert trace.failure is not None
-    assert rule_of(trace.failure.boundary, trace.failure.kind) == rule_of("tool", "other")
-    assert rule.outcome == "infra_fault"
+    rule = rule_of("tool" if source == "tool" else "runner", "other")
+    lost_as_the_rule_says(rule, anyio.run(main))
 
 
 def test_the_page_of_the_documentation_says_what_the_table_says() -> None:
     page = Path(__file__).parent.parent / "docs" / "faults.md"
     assert page.read_text(encoding="utf-8") == faults_page()
     assert faults_page().count("\n| ") == len(RULES) + 1
-
-
-def free_port() -> int:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        return int(closed.getsockname()[1])

@@ -116,6 +116,11 @@ class Bank:
             async with episode.lock:
                 episode.db.close()
 
+    def close(self) -> None:
+        """Free everything."""
+        for db in (self.original, *(e.db for e in self.episodes.values())):
+            db.close()
+
     def sweep(self) -> None:
         """Free what was forgotten."""
         now_s = time.monotonic()

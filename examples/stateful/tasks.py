@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-OPENING = {"ann": 100, "bob": 200, "cid": 300, "dee": 400}
+OPENING = {"ann": 1000, "bob": 2000, "cid": 3000, "dee": 4000}
 """What each account holds at the start of every rollout."""
 
 

@@ -207,10 +207,15 @@ async def _recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[
     try:
         result = await work(run)
     except BaseException as error:
-        run.emit("paused", reason=str(error) or "interrupted", faults=run.faults)
+        run.emit("paused", reason=str(error) or "interrupted", **_faults(run))
         raise
-    run.emit("run_ended", status="done", faults=run.faults)
+    run.emit("run_ended", status="done", **_faults(run))
     return result
+
+
+def _faults(run: Run) -> dict[str, object]:
+    """Return what an event tells of faults of this session; nothing when there were none."""
+    return {"faults": run.faults} if run.faults else {}
 
 
 @asynccontextmanager

@@ -75,11 +75,12 @@ def test_rollouts_do_not_see_each_others_money(server: ModuleType) -> None:
             *(bank.call(trace, a_call(n)) for trace in ("one", "two") for n in range(20))
         )
         look = a_call(99, "balance", account="ann")
-        assert await bank.call("one", look) == await bank.call("two", look) == (200, "80")
-        assert await bank.call("three", look) == (200, "100")
+        assert await bank.call("one", look) == await bank.call("two", look) == (200, "980")
+        assert await bank.call("three", look) == (200, "1000")
         for trace in ("one", "two", "three"):
             await bank.end(trace)
         assert bank.episodes == {}
+        bank.close()
 
     asyncio.run(main())
 
@@ -90,9 +91,10 @@ def test_a_call_that_comes_twice_is_done_once_and_one_after_the_end_is_refused(
     async def main() -> None:
         bank = server.Bank()
         first = await bank.call("one", a_call(1))
-        assert await bank.call("one", a_call(1)) == first == (200, "bob now holds 201")
+        assert await bank.call("one", a_call(1)) == first == (200, "bob now holds 2001")
         await bank.end("one")
         assert await bank.call("one", a_call(2)) == (409, "this episode is over")
         assert bank.episodes == {}
+        bank.close()
 
     asyncio.run(main())

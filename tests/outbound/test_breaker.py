@@ -48,9 +48,14 @@ def ask(messages: Sequence[Message], tools: Sequence[ToolSchema], seed: int) -> 
 
 
 async def roll_all(
-    server: FaultServer, count: int, seen: list[Trace], news: list[Outage], limits: AgentConfig
+    server: FaultServer,
+    count: int,
+    seen: list[Trace],
+    news: list[Outage],
+    limits: AgentConfig,
+    rules: BreakerRules,
 ) -> list[Trace]:
-    async with Outbound(allow_private=True, retry=FAST, breaker=QUICK) as outbound:
+    async with Outbound(allow_private=True, retry=FAST, breaker=rules) as outbound:
         outbound.on_outage = news.append
         tools = http_tools([ToolConfig(name="cat", server_url=server.url("cat"))], outbound)
         setup = Setup(
@@ -74,21 +79,22 @@ def test_rollouts_wait_for_an_endpoint_that_comes_back_and_none_is_lost() -> Non
     news: list[Outage] = []
     seen: list[Trace] = []
     # Longer than the limit of a rollout: waiting for an endpoint does not count.
-    limits = AgentConfig(max_wall_s=0.15)
+    limits = AgentConfig(max_wall_s=0.8)
+    rules = BreakerRules(faults=5, probe_s=0.25, max_probe_s=0.25, longest_wait_s=30)
     with fault_server(script={"cat": [*["5xx"] * 24, GOOD]}) as server:
-        traces = anyio.run(roll_all, server, 40, seen, news, limits)
+        traces = anyio.run(roll_all, server, 40, seen, news, limits, rules)
     assert [t.outcome for t in traces] == ["graded"] * 40
     assert all(t.score and t.score.value == 1.0 for t in traces)
     assert [n.is_down for n in news] == [True, False]
     assert "503" in news[0].fault
-    assert news[1].down_s > 0
+    assert news[1].down_s > 1
 
 
 def test_an_endpoint_that_stays_down_pauses_the_run_and_nothing_is_scored() -> None:
     news: list[Outage] = []
     seen: list[Trace] = []
     with fault_server(script={"cat": ["5xx"]}) as server, pytest.raises(EndpointError) as told:
-        anyio.run(roll_all, server, 40, seen, news, AgentConfig())
+        anyio.run(roll_all, server, 40, seen, news, AgentConfig(), QUICK)
     assert told.value.exit_code == 5
     assert told.value.where == "tool cat"
     assert "did not answer as it should for 0.4 s; last: tool cat: HTTP 503" in told.value.what

@@ -86,7 +86,7 @@ class Outbound:
         """
         check_url(endpoint.url, allow_private=self._allow_private, where=endpoint.name)
         never = BreakerRules(faults=sys.maxsize)
-        traffic = Traffic(Breaker(endpoint.name, never, _ignore), Counter())
+        traffic = Traffic(Breaker(endpoint.name, never, _ignore), Counter[str]())
         return self._route(endpoint, error, traffic, Retry(retries=0))
 
     def _route(
