@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "learnloop"
 HEAVY = {
     "torch", "transformers", "peft", "safetensors", "huggingface_hub", "pydantic", "sqlalchemy",
-    "scipy", "numpy", "jsonschema", "httpx2", "starlette", "uvicorn",
+    "alembic", "scipy", "numpy", "jsonschema", "httpx2", "starlette", "uvicorn",
 }  # fmt: skip
 CONFIG_CLASSES = [
     kind
@@ -128,6 +128,8 @@ def test_the_wheel_carries_the_examples_as_templates_without_what_they_generate(
         names = archive.namelist()
     assert "learnloop/config.py" in names
     assert "learnloop/py.typed" in names
+    for migration in (PACKAGE / "store" / "migrations").rglob("*.py"):
+        assert f"learnloop/{migration.relative_to(PACKAGE).as_posix()}" in names
     for example in sorted((ROOT / "examples").glob("*/learnloop.toml")):
         assert f"learnloop/templates/{example.parent.name}/learnloop.toml" in names
     made = [

@@ -112,9 +112,15 @@ def chain_break(entries: Sequence[Entry]) -> Break | None:
     return None
 
 
-def content_hash(salt: bytes, text: str) -> bytes:
-    """Return the salted hash of a rollout's content."""
-    return hashlib.sha256(salt + text.encode()).digest()
+def content_hash(salt: bytes, policy: str, text: str) -> bytes:
+    """Return the salted hash of a rollout's content, and of the policy by which it was kept."""
+    return hashlib.sha256(salt + f"{policy}\n{text}".encode()).digest()
+
+
+def run_hash(run: Mapping[Any, Any]) -> str:
+    """Return the hash of what a run was started with."""
+    names = ("command", "config_json", "config_hash", "seed", "meta_json")
+    return hashlib.sha256(canonical([run[name] for name in names]).encode()).hexdigest()
 
 
 def leaf_hash(numbers: Mapping[str, object], content: bytes) -> bytes:

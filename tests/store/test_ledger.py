@@ -96,7 +96,8 @@ ALTERATIONS = {
     "a salt": ("UPDATE leaves SET salt = NULL WHERE id = 1", 2, "salt"),
     "an event": ("UPDATE events SET data_json = '{\"step\": 9}' WHERE kind = 'step'", 3, "event"),
     "an event's row": ("DELETE FROM events WHERE kind = 'gate'", 6, "gone"),
-    "a configuration": ("UPDATE runs SET config_hash = 'cfg_0'", 1, "configuration"),
+    "a configuration": ("UPDATE runs SET config_json = '{}'", 1, "settings"),
+    "a policy": ("UPDATE leaves SET content = 'none' WHERE id = 1", 2, "content"),
     "a trace": ("UPDATE rollouts SET trace_json = x'00' WHERE step = 1", 2, "content"),
     "a rollout": ("DELETE FROM rollouts WHERE step = 2", 4, "gone"),
     "a shared text": (

@@ -23,6 +23,7 @@ from learnloop.ledger import (
     content_hash,
     leaf_hash,
     merkle_root,
+    run_hash,
 )
 from learnloop.store import chain
 from learnloop.store.contents import hashed, load
@@ -31,6 +32,8 @@ from learnloop.store.tables import EVENTS, LEAVES, LEDGER, ROLLOUTS, RUNS
 
 _COVERING = {chain.ROLLOUTS_STORED, chain.CONTENT_REDUCED, chain.CONTENT_ERASED}
 """Kinds of entry that are made over leaves."""
+_AT_ONCE = 200
+"""Rollouts that are read together."""
 
 
 def entries(connection: Connection) -> list[Entry]:
@@ -115,10 +118,10 @@ class _Look:
             yield self._break(len(self.entries) + 1, f"no entry tells of event {min(untold)}")
 
     def _runs(self) -> Iterator[Break]:
-        hashes = {r.id: r.config_hash for r in self.connection.execute(select(RUNS))}
+        hashes = {r["id"]: run_hash(r) for r in self.connection.execute(select(RUNS)).mappings()}
         for seq, entry in self.entries.items():
-            if entry.kind == "run_started" and hashes.get(entry.run_id) != entry.data["config"]:
-                yield self._break(seq, f"the configuration of run {entry.run_id} was altered")
+            if entry.kind == "run_started" and hashes.get(entry.run_id) != entry.data["run"]:
+                yield self._break(seq, f"the settings of run {entry.run_id} were altered")
 
     def _roots(self) -> Iterator[Break]:
         """Compare roots with the leaves they were made over."""
@@ -147,19 +150,31 @@ class _Look:
             for e in self.entries.values()
             if e.kind == chain.ROLLOUT_REPLACED
         }
-        names = self.connection.execute(select(ROLLOUTS.c.trace_id)).scalars()
-        stored = set(names)
-        for name in stored:
-            yield from self._rollout(name, known.pop(name, []), replaced)
+        for row, bodies in self._stored():
+            yield from self._rollout(row, bodies, known.pop(row["trace_id"], []), replaced)
         for name, leaves in known.items():
             yield self._break(_seq(leaves[0], self.entries), f"rollout {name} is gone")
 
+    def _stored(self) -> Iterator[tuple[RowMapping, Mapping[int, str]]]:
+        """Yield every rollout with the shared texts it needs, some at a time."""
+        names = select(ROLLOUTS.c.trace_id).order_by(ROLLOUTS.c.trace_id)
+        stored = list(self.connection.execute(names).scalars())
+        for start in range(0, len(stored), _AT_ONCE):
+            some = stored[start : start + _AT_ONCE]
+            asked = select(ROLLOUTS).where(ROLLOUTS.c.trace_id.in_(some))
+            rows = list(self.connection.execute(asked).mappings())
+            bodies = _bodies(self.connection, rows)
+            for row in rows:
+                yield row, bodies if bodies is not None else _bodies(self.connection, [row]) or {}
+
     def _rollout(
-        self, name: str, leaves: Sequence[RowMapping], replaced: set[tuple[str, int]]
+        self,
+        row: RowMapping,
+        bodies: Mapping[int, str],
+        leaves: Sequence[RowMapping],
+        replaced: set[tuple[str, int]],
     ) -> Iterator[Break]:
-        asked = select(ROLLOUTS).where(ROLLOUTS.c.trace_id == name)
-        row = self.connection.execute(asked).mappings().one()
-        numbers = {c.name: row[c.name] for c in LIGHT}
+        name, numbers = row["trace_id"], {c.name: row[c.name] for c in LIGHT}
         for leaf in leaves:
             is_told = leaf_hash(numbers, leaf["content_hash"]) == leaf["leaf"]
             if not is_told and (name, leaf["seq"]) not in replaced:
@@ -167,9 +182,11 @@ class _Look:
                 yield self._break(_seq(leaf, self.entries), what)
         current = [leaf for leaf in leaves if leaf["salt"] is not None]
         seq = _seq(leaves[-1], self.entries) if leaves else len(self.entries) + 1
-        if len(current) != 1 or current[0] is not leaves[-1]:
+        if not leaves:
+            yield self._break(seq, f"the ledger does not know rollout {name}")
+        elif len(current) != 1 or current[0] is not leaves[-1]:
             yield self._break(seq, f"the salt of rollout {name} is gone")
-        elif not _is_unchanged(self.connection, row, current[0]):
+        elif not _is_unchanged(row, bodies, current[0]):
             yield self._break(seq, f"the content of rollout {name} was altered")
 
 
@@ -179,13 +196,20 @@ def _seq(leaf: RowMapping, known: Mapping[int, Entry]) -> int:
     return len(known) + 1 if seq is None else int(seq)
 
 
-def _is_unchanged(connection: Connection, row: RowMapping, leaf: RowMapping) -> bool:
-    packed: bytes = row["trace_json"]
+def _bodies(connection: Connection, rows: Sequence[RowMapping]) -> dict[int, str] | None:
+    """Return the shared texts of some rollouts; None when one of them cannot be read."""
     try:
-        text = hashed(packed, load(connection, [packed]))
-    except (zlib.error, ValueError, KeyError):
+        return load(connection, [row["trace_json"] for row in rows])
+    except (zlib.error, ValueError, TypeError):
+        return None
+
+
+def _is_unchanged(row: RowMapping, bodies: Mapping[int, str], leaf: RowMapping) -> bool:
+    try:
+        text = hashed(row["trace_json"], bodies)
+    except (zlib.error, ValueError, KeyError, TypeError):
         return False
-    return content_hash(leaf["salt"], text) == leaf["content_hash"]
+    return content_hash(leaf["salt"], leaf["content"], text) == leaf["content_hash"]
 
 
 def _again(data_json: str) -> str:

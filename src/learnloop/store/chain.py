@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
-from learnloop.ledger import make_entry, merkle_root
+from learnloop.ledger import make_entry, merkle_root, run_hash
 from learnloop.store.tables import LEAVES, LEDGER, ROLLOUTS, RUNS
 
 UNRECORDED = frozenset({"stage_started"})
@@ -49,8 +49,8 @@ def record_event(
     seal(connection, run_id)
     told: dict[str, Any] = {"event": event_id, "data": data}
     if kind == "run_started":
-        asked = select(RUNS.c.config_hash).where(RUNS.c.id == run_id)
-        told["config"] = connection.execute(asked).scalar_one()
+        asked = select(RUNS).where(RUNS.c.id == run_id)
+        told["run"] = run_hash(connection.execute(asked).mappings().one())
     append(connection, kind, run_id, told)
 
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from learnloop.store.tables import CONTENTS
 from learnloop.store.texts import put_back, take_out
@@ -19,6 +19,16 @@ T = TypeVar("T")
 
 _AT_ONCE = 500
 """Most values in one statement; databases have a limit."""
+
+# Built once: building a statement takes longer than running it.
+_KNOWN = select(CONTENTS.c.sha256, CONTENTS.c.id).where(
+    CONTENTS.c.sha256.in_(bindparam("hashes", expanding=True))
+)
+_HOLD_MORE = (
+    update(CONTENTS)
+    .where(CONTENTS.c.id.in_(bindparam("ids", expanding=True)))
+    .values(refs=CONTENTS.c.refs + 1)
+)
 
 
 def pack(connection: Connection, trace: Trace) -> tuple[bytes, str]:
@@ -69,8 +79,7 @@ def _hold(connection: Connection, texts: Mapping[bytes, bytes]) -> dict[bytes, i
     """Count one more holder of each text, by hash, and store new ones; return their references."""
     refs = _known(connection, list(texts))
     for some in _parts(list(refs.values())):
-        held = update(CONTENTS).where(CONTENTS.c.id.in_(some))
-        connection.execute(held.values(refs=CONTENTS.c.refs + 1))
+        connection.execute(_HOLD_MORE, {"ids": some})
     new = [name for name in texts if name not in refs]
     if new:
         rows = [{"sha256": name, "body": zlib.compress(texts[name]), "refs": 1} for name in new]
@@ -83,8 +92,8 @@ def _hold(connection: Connection, texts: Mapping[bytes, bytes]) -> dict[bytes, i
 def _known(connection: Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     for some in _parts(hashes):
-        asked = select(CONTENTS.c.sha256, CONTENTS.c.id).where(CONTENTS.c.sha256.in_(some))
-        found |= {row.sha256: row.id for row in connection.execute(asked)}
+        rows = connection.execute(_KNOWN, {"hashes": some})
+        found |= {row.sha256: row.id for row in rows}
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
 
 from learnloop.ledger import content_hash, leaf_hash
 from learnloop.store import chain
@@ -21,6 +21,10 @@ from learnloop.trace import Content, Trace
 
 LIGHT = [c for c in ROLLOUTS.c if c.name != "trace_json"]
 """A rollout's numbers."""
+
+# Built once: building a statement takes longer than running it, and these run with every rollout.
+_NAMED = select(ROLLOUTS).where(ROLLOUTS.c.trace_id == bindparam("name"))
+_NEW_ROLLOUT, _NEW_LEAF = insert(ROLLOUTS), insert(LEAVES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ def add(connection: Connection, place: Mapping[str, Any], trace: Trace, content:
     packed, kept = _keep(connection, trace, content)
     values = {**numbers, "trace_json": packed}
     if known is None:
-        connection.execute(insert(ROLLOUTS), values)
+        connection.execute(_NEW_ROLLOUT, values)
     else:
         connection.execute(_at(trace.id).values(values))
     add_leaf(connection, numbers, kept)
@@ -125,8 +129,7 @@ def _numbers(trace: Trace) -> dict[str, Any]:
 
 
 def _row(connection: Connection, trace_id: str) -> RowMapping | None:
-    asked = select(ROLLOUTS).where(ROLLOUTS.c.trace_id == trace_id)
-    return connection.execute(asked).mappings().first()
+    return connection.execute(_NAMED, {"name": trace_id}).mappings().first()
 
 
 def _take_away(connection: Connection, row: RowMapping) -> None:
@@ -146,13 +149,14 @@ def _take_away(connection: Connection, row: RowMapping) -> None:
 def _keep(connection: Connection, trace: Trace, content: Content) -> tuple[bytes, Kept]:
     """Pack as much of a trace as a policy keeps, under a new salt."""
     salt = secrets.token_bytes(16)
-    packed, hashed = pack(connection, reduce(trace, content, salt))
-    return packed, Kept(content=content, salt=salt, hashed=hashed)
+    kept = reduce(trace, content, salt)
+    packed, hashed = pack(connection, kept)
+    return packed, Kept(content=kept.content, salt=salt, hashed=hashed)
 
 
 def add_leaf(connection: Connection, numbers: Mapping[str, Any], kept: Kept) -> None:
     """Add what the ledger's next entry on this rollout is made over."""
-    content = content_hash(kept.salt, kept.hashed)
+    content = content_hash(kept.salt, kept.content, kept.hashed)
     values = {
         "trace_id": numbers["trace_id"],
         "content": kept.content,
@@ -160,7 +164,7 @@ def add_leaf(connection: Connection, numbers: Mapping[str, Any], kept: Kept) -> 
         "content_hash": content,
         "leaf": leaf_hash(numbers, content),
     }
-    connection.execute(insert(LEAVES), values)
+    connection.execute(_NEW_LEAF, values)
 
 
 def _forget_salt(connection: Connection, trace_id: str) -> None:
