@@ -22,7 +22,6 @@ from learnloop.task import SPLITS
 from learnloop.trace import Trace
 
 
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Return the project as `learnloop init --template http-tools` makes it."""

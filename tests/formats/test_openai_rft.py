@@ -364,7 +364,8 @@ def test_auto_leaves_the_defaults_and_an_unknown_argument_is_told(tmp_path: Path
 
 
 def test_values_that_may_be_secret_are_not_shown(tmp_path: Path):
-    job = {"integrations": [{"wandb": {"key": SECRET}}], "x_api_key": SECRET, "metadata": {"k": SECRET}}
+    own = {"x_api_key": SECRET, "metadata": {"k": SECRET}}
+    job = {"integrations": [{"wandb": {"key": SECRET}}], **own}
     imported = read_job_files(write_job(tmp_path, job=job))
     assert SECRET not in repr(imported)
     assert fates(imported)["integrations"] == fates(imported)["x_api_key"] == "ignored"

@@ -36,7 +36,7 @@ _IGNORED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a job asks for: settings by dotted name, and its own grader and tools where it has them."""
+    """What a job asks for: settings by dotted name, and what became of each argument."""
 
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     mapped: tuple[Mapped, ...] = ()
