@@ -210,9 +210,7 @@ def speed() -> dict[str, Any]:
 def one_trial(url: str, in_flight: int, trial: int) -> dict[str, Any]:
     floor_s, floor_cpu_s, _ = timed(lambda: bare(url, PER_TRIAL, in_flight))
     with tempfile.TemporaryDirectory() as folder:
-        took_s, cpu_s, traces = timed(
-            lambda: orchestrated(url, PER_TRIAL, in_flight, Path(folder))
-        )
+        took_s, cpu_s, traces = timed(lambda: orchestrated(url, PER_TRIAL, in_flight, Path(folder)))
     assert all(t.score and t.score.value == 1.0 for t in traces)
     return {
         "in_flight": in_flight,
@@ -273,8 +271,7 @@ async def _held(url: str, count: int) -> dict[str, Any]:
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         work = asyncio.ensure_future(roll_together(setup, count, stand_still, at_once=False))
-        while waiting["here"] < count:
-            await asyncio.sleep(0.1)
+        await all_here.wait()
         gc.collect()
         during = tracemalloc.get_traced_memory()[0]
         stand_still.set()
@@ -359,9 +356,7 @@ def faults(count: int = MANY) -> dict[str, Any]:
         "returned": len(made.last),
         "tries": len(made.all),
         "scores": Counter(str(t.score.value) for t in made.last if t.score),
-        "wrong": sum(
-            bool(t.score) and t.score.value != float(t.seed % 5 != 0) for t in made.all
-        ),
+        "wrong": sum(bool(t.score) and t.score.value != float(t.seed % 5 != 0) for t in made.all),
         "ends_injected": dict(sorted(ends.items())),
         "ends_recorded": dict(sorted(got.items())),
         "injected": {f"{p}/{k}": n for (p, k), n in sorted(server.injected.items())},

@@ -1,6 +1,6 @@
 """Runs tasks of this project with a scripted model: all transfers in one turn, then a look.
 
-    python play.py [--tasks 100] [--at-once 50]
+python play.py [--tasks 100] [--at-once 50]
 """
 
 from __future__ import annotations

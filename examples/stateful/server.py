@@ -1,6 +1,6 @@
 """The bank: serves `transfer` and `balance`, with a copy of the database for each rollout.
 
-    python server.py --port 8400 [--latency-ms 50]
+python server.py --port 8400 [--latency-ms 50]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the questions: some transfers, and what an account holds after them.
 
-    python tasks.py --out data --seed 3
+python tasks.py --out data --seed 3
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def server(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Load the example's server under names that disturb nobody."""
     for name in ("tasks", "server"):
         spec = importlib.util.spec_from_file_location(name, SOURCE / f"{name}.py")
@@ -38,7 +38,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, name, module)
         spec.loader.exec_module(module)
-    yield sys.modules["server"]
+    return sys.modules["server"]
 
 
 def a_call(number: int, name: str = "transfer", **arguments: Any) -> dict[str, Any]:

@@ -168,9 +168,7 @@ def test_requests_are_signed_with_the_secret_and_it_is_never_shown(
 
     async def main(server: FaultServer) -> None:
         async with Outbound(allow_private=True, retry=FAST) as outbound:
-            config = ToolConfig(
-                name="cat", server_url=server.url("cat"), secret="${TOOL_SECRET}"
-            )
+            config = ToolConfig(name="cat", server_url=server.url("cat"), secret="${TOOL_SECRET}")
             await http_tools([config], outbound)["cat"].call(CALL, CONTEXT)
 
     with fault_server(rate=0.0, keep_bodies=True) as server:
