@@ -28,7 +28,7 @@ class Terse:
     end: Done
 
 
-@pytest.fixture(scope="module", params=["none", "masked"])
+@pytest.fixture(scope="module", params=["none"])
 def terse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Terse:
     """Return a run that was killed twice and resumed, its texts not kept."""
     content = str(request.param)
