@@ -58,14 +58,21 @@ def rollout(number: int, rng: random.Random, texts: Sequence[str]) -> Trace:
     step = number * CALLS * STEPS // SPANS
     calls: list[CallRecord] = []
     turns: list[Turn] = []
-    messages = [Message(role="system", content=texts[0]), Message(role="user", content=f"Q {number}")]
+    messages = [
+        Message(role="system", content=texts[0]),
+        Message(role="user", content=f"Q {number}"),
+    ]
     for index in range(CALLS):
-        asked = ToolCall(id=f"c{index}", name=rng.choice(TOOLS), arguments=f'{{"n": {rng.random()}}}')
+        asked = ToolCall(
+            id=f"c{index}", name=rng.choice(TOOLS), arguments=f'{{"n": {rng.random()}}}'
+        )
         output = rng.choice(texts)
         calls.append(CallRecord(call=asked, round=index, output=output, latency_s=rng.random()))
         turns.append(Turn(text="", tool_calls=(asked,), tokens_in=40 * index, tokens_out=9))
         messages.append(Message(role="assistant", content="", tool_calls=(asked,)))
-        messages.append(Message(role="tool", content=output, tool_call_id=asked.id, name=asked.name))
+        messages.append(
+            Message(role="tool", content=output, tool_call_id=asked.id, name=asked.name)
+        )
     value = rng.random()
     return Trace(
         id=trace_id("bench", f"cand_{step}", f"task-{number % 977}", number),
@@ -84,7 +91,9 @@ def rollout(number: int, rng: random.Random, texts: Sequence[str]) -> Trace:
 def build(path: Path) -> tuple[str, float]:
     """Fill a store with one run; return its id and the seconds that took."""
     rng = random.Random(0)
-    texts = [f"Document {n}. " + "Figures of the year, by segment and region. " * 12 for n in range(200)]
+    texts = [
+        f"Document {n}. " + "Figures of the year, by segment and region. " * 12 for n in range(200)
+    ]
     began_s = time.perf_counter()
     with Store.open(path) as store:
         run_id = store.create_run(Config(), command="train", seed=0).id
@@ -136,7 +145,9 @@ def measure(path: Path, run_id: str) -> list[dict[str, Any]]:
             }
             for name, (ours, floor) in pairs.items():
                 order = [("ms", ours), ("floor_ms", floor)]
-                times = {key: round(timed_ms(work), 4) for key, work in order[:: 1 - 2 * (look % 2)]}
+                times = {
+                    key: round(timed_ms(work), 4) for key, work in order[:: 1 - 2 * (look % 2)]
+                }
                 rows.append({"look": look, "what": name, **times})
     return rows
 
@@ -211,7 +222,9 @@ def check() -> int:
 
 def main() -> int:
     """Run or check."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--run", action="store_true", help="build and measure")
     parser.add_argument("--check", action="store_true", help="recompute the figures")
     asked = parser.parse_args()

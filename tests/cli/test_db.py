@@ -41,7 +41,9 @@ def change(root: Path, statement: str) -> None:
 def test_a_whole_ledger_is_one_sentence(learnloop: Learnloop, root: Path, run_id: str):
     done = learnloop("ledger", "verify", "--project", root)
     assert done.code == 0, done.err
-    assert done.out.startswith("The ledger is whole: 3 entries, and 2 rollouts as they were stored.")
+    assert done.out.startswith(
+        "The ledger is whole: 3 entries, and 2 rollouts as they were stored."
+    )
     assert done.out.count("\n") == 1
     data = learnloop("ledger", "verify", "--json", cwd=root).json
     assert (data["ok"], data["entries"], data["broken"], data["erased"]) == (True, 3, None, [])
@@ -132,7 +134,9 @@ def test_a_backup_is_a_whole_store(learnloop: Learnloop, root: Path, run_id: str
         assert copy.trace(rich_trace(1).id) == rich_trace(1)
     done = learnloop("db", "backup", "--to", target, cwd=root)
     assert (done.code, "there is a file already" in done.line) == (2, True)
-    assert learnloop("db", "backup", cwd=root).out.startswith("backup: .learnloop/backups/learnloop-v")
+    assert learnloop("db", "backup", cwd=root).out.startswith(
+        "backup: .learnloop/backups/learnloop-v"
+    )
     purged = learnloop("db", "purge", "--run", run_id, cwd=root)
     assert "backups still hold the texts" in purged.err
 

@@ -16,7 +16,9 @@ def add_up(connection: Connection, table: Table, counted: tuple[str, ...]) -> Ex
 
 # Building such a statement takes longer than running it.
 @cache
-def upsert(dialect: str, table: Table, counted: tuple[str, ...], key: tuple[str, ...]) -> Executable:
+def upsert(
+    dialect: str, table: Table, counted: tuple[str, ...], key: tuple[str, ...]
+) -> Executable:
     """Return an insert that adds the `counted` columns to those of a row with the same `key`."""
     into = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
     sums = {name: table.c[name] + into.excluded[name] for name in counted}
