@@ -34,14 +34,16 @@ def terse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     content = str(request.param)
     small = Small(make_small_project(tmp_path_factory.mktemp(content) / "small"))
     words: tuple[str, ...] = ("train",)
-    environ = {"LEARNLOOP_STORE__CONTENT": content}
+    variable = "LEARNLOOP_STORE__CONTENT"
     for moment in KILLED:
-        with small.start(*words, **environ) as process:
+        with small.start(*words, deaf=False, **{variable: content}) as process:
             small.wait(moment, process)
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=100)
         words = ("train", "--resume", "latest")
-    return Terse(small=small, content=content, end=small.run(*words, "--json", **environ))
+    return Terse(
+        small=small, content=content, end=small.run(*words, "--json", **{variable: content})
+    )
 
 
 def weights(small: Small) -> dict[str, torch.Tensor]:
