@@ -21,13 +21,14 @@ from learnloop.config import Config, public_url
 from learnloop.errors import ConfigError, UserError
 from learnloop.grader import Grader
 from learnloop.graders import grader_of
+from learnloop.message import ToolSchema
 from learnloop.models.registry import resolve
 from learnloop.outbound import Outbound, Retry
 from learnloop.services import running_services, service_url
 from learnloop.store import Store
 from learnloop.task import Task
 from learnloop.tool import Tool
-from learnloop.tools import http_tools
+from learnloop.tools.opening import open_tools, own_schemas
 
 CONFIG_FILE = "learnloop.toml"
 
@@ -157,7 +158,8 @@ class Project:
             ConfigError: a row is wrong; tells file, line and fix.
         """
         path = self.root / self.config.data.path
-        return load_tasks(path, self.config, system_prompt=self.system_prompt())
+        prompt, schemas = self.system_prompt(), self.own_schemas()
+        return load_tasks(path, self.config, system_prompt=prompt, schemas=schemas)
 
     def demos(self) -> list[Demo]:
         """Return the warm-up's demonstrations; none when there is no warm-up.
@@ -168,7 +170,8 @@ class Project:
         if not self.config.warmup.path:
             return []
         path = self.root / self.config.warmup.path
-        return load_demos(path, self.config, system_prompt=self.system_prompt())
+        prompt, schemas = self.system_prompt(), self.own_schemas()
+        return load_demos(path, self.config, system_prompt=prompt, schemas=schemas)
 
     async def ensure_data(self) -> list[str]:
         """Make data files that are missing by the project's own commands; return what was made.
@@ -183,13 +186,25 @@ class Project:
             wanted.append((warmup.path, warmup.make, "warmup.make"))
         return [path for path, make, key in wanted if await self._ensure(path, make, key)]
 
-    def open_tools(self, addresses: Mapping[str, str], outbound: Outbound) -> dict[str, Tool]:
-        """Return the project's tools by name; `addresses` are those of its services."""
-        configs = [
-            replace(tool, server_url=service_url(tool.server_url, addresses))
-            for tool in self.config.tools
-        ]
-        return http_tools(configs, outbound)
+    def own_schemas(self) -> tuple[ToolSchema, ...]:
+        """Return the schemas of tools that tell the model of themselves, without starting any.
+
+        Those of MCP servers are as `learn_schemas` last found them.
+
+        Raises:
+            ConfigError: a function does not load.
+        """
+        return own_schemas(self.config, self.root, self.state_dir)
+
+    async def learn_schemas(self) -> None:
+        """Ask the MCP servers which tools they have, and keep the answer in the state folder.
+
+        Raises:
+            EndpointError: a server does not come up.
+        """
+        if self.config.mcp and not self.config.tools_replay.cassette:
+            async with self.open_parts():
+                pass  # opening keeps what the servers say
 
     def make_grader(self, addresses: Mapping[str, str], outbound: Outbound) -> Grader:
         """Return the project's grader; `addresses` are those of its services."""
@@ -217,12 +232,21 @@ class Project:
         async with (
             running_services(self.config.services, self.root) as addresses,
             Outbound(allow_private=self.config.network.allow_private, retry=retry) as outbound,
+            open_tools(self._served(addresses), self.root, self.prepare_state, outbound) as tools,
         ):
             yield Parts(
-                tools=self.open_tools(addresses, outbound),
+                tools=tools,
                 grader=self.make_grader(addresses, outbound),
                 addresses=addresses,
             )
+
+    def _served(self, addresses: Mapping[str, str]) -> Config:
+        """Return the configuration with the addresses of services in those of tools."""
+        tools = (
+            replace(t, server_url=service_url(t.server_url, addresses)) for t in self.config.tools
+        )
+        servers = (replace(m, url=service_url(m.url, addresses)) for m in self.config.mcp)
+        return replace(self.config, tools=tuple(tools), mcp=tuple(servers))
 
     async def _ensure(self, path: str, make: tuple[str, ...], key: str) -> bool:
         """Make one file unless it is there. A marker tells a file that was cut short."""

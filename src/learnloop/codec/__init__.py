@@ -1,7 +1,8 @@
 """The JSON door: everything that comes in or goes out as JSON, JSONL or TOML passes here.
 
-`traces` keeps traces exactly, `configs` reads `learnloop.toml`, `rows` reads datasets, `chat` is
-the chat-completions shape of messages and tool schemas. No other module declares pydantic models.
+`traces` keeps traces exactly, `configs` reads `learnloop.toml`, `rows` reads datasets, `signatures`
+reads Python functions, `chat` is the chat-completions shape of messages and tool schemas. No other
+module declares pydantic models.
 """
 
 from learnloop.codec.chat import (
@@ -23,11 +24,21 @@ from learnloop.codec.configs import (
     read_config,
 )
 from learnloop.codec.rows import Demo, config_schemas, load_demos, load_tasks
+from learnloop.codec.signatures import (
+    ArgumentsError,
+    Signature,
+    SignatureError,
+    json_text,
+    read_signature,
+)
 from learnloop.codec.traces import trace_from_json, trace_to_json
 
 __all__ = [
+    "ArgumentsError",
     "Demo",
     "Loaded",
+    "Signature",
+    "SignatureError",
     "canonical_json",
     "config_changes",
     "config_from_json",
@@ -35,12 +46,14 @@ __all__ = [
     "config_json",
     "config_leaves",
     "config_schemas",
+    "json_text",
     "load_config",
     "load_demos",
     "load_tasks",
     "message_from_chat",
     "message_to_chat",
     "read_config",
+    "read_signature",
     "schema_from_chat",
     "schema_problem",
     "schema_to_chat",

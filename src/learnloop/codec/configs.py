@@ -196,7 +196,7 @@ def _validated(tree: dict[str, Any]) -> tuple[Config | None, list[Problem]]:
 
 
 def _type_problem(loc: KeyPath, kind: str, error: Mapping[str, Any]) -> Problem:
-    is_secret = "headers" in loc
+    is_secret = "headers" in loc or "env" in loc
     shown = "" if is_secret or kind == "missing" else f", not {_short(error['input'])}"
     if kind == "literal_error":
         choices = tuple(re.findall(r"'([^']*)'", error["ctx"]["expected"]))
@@ -245,17 +245,21 @@ _HEADER_WORDS = re.compile(r"\$\{\w+\}|\b(?:Bearer|Basic|Token)\b|\s")
 def public_config(config: Config) -> Config:
     """Return the configuration as it may be shown and stored.
 
-    Masked are header values that hold more than references to the environment, and the user,
+    Masked are values of headers and `env` that hold more than references to the environment, and the user,
     password and query values of addresses.
     """
     tools = tuple(
         replace(t, headers=_masked(t.headers), server_url=public_url(t.server_url))
         for t in config.tools
     )
+    mcp = tuple(
+        replace(m, headers=_masked(m.headers), env=_masked(m.env), url=public_url(m.url))
+        for m in config.mcp
+    )
     services = tuple(replace(s, ready_url=public_url(s.ready_url)) for s in config.services)
     graded = config.grader
     grader = replace(graded, headers=_masked(graded.headers), url=public_url(graded.url))
-    return replace(config, tools=tools, services=services, grader=grader)
+    return replace(config, tools=tools, mcp=mcp, services=services, grader=grader)
 
 
 def _masked(headers: Mapping[str, str]) -> dict[str, str]:
