@@ -28,6 +28,7 @@ from learnloop.services import running_services, service_url
 from learnloop.store import Store
 from learnloop.task import Task
 from learnloop.tool import Tool
+from learnloop.tools.cassette import recording
 from learnloop.tools.opening import open_tools, own_schemas
 
 CONFIG_FILE = "learnloop.toml"
@@ -44,11 +45,15 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """An opened project. `origins` tells for each setting that is no default where it was set."""
+    """An opened project. `origins` tells for each setting that is no default where it was set.
+
+    `record_tools` is a cassette that every answer of a tool is written to.
+    """
 
     root: Path
     config: Config
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    record_tools: Path | None = None
 
     @classmethod
     def open(
@@ -235,7 +240,7 @@ class Project:
             open_tools(self._served(addresses), self.root, self.prepare_state, outbound) as tools,
         ):
             yield Parts(
-                tools=tools,
+                tools=recording(tools, self.record_tools) if self.record_tools else tools,
                 grader=self.make_grader(addresses, outbound),
                 addresses=addresses,
             )

@@ -116,7 +116,7 @@ def test_the_configuration_goes_before_the_functions_own_words(tmp_path: Path) -
 
 def test_parameters_that_the_function_does_not_take_are_refused(tmp_path: Path) -> None:
     parameters = {"type": "object", "properties": {"words": {"type": "string"}}}
-    with pytest.raises(ConfigError, match="disagree on `words`.*query, limit"):
+    with pytest.raises(ConfigError, match=r"disagree on `words`.*query, limit"):
         tool(tmp_path, "search", parameters=parameters)
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from learnloop.config import Config
+import anyio
+
+from learnloop.codec import config_schemas
+from learnloop.config import Config, CorpusConfig
 from learnloop.errors import ConfigError
 from learnloop.message import ToolSchema
 from learnloop.outbound import Outbound
 from learnloop.tool import Tool
 from learnloop.tools import http_tools
+from learnloop.tools.cassette import replayed
+from learnloop.tools.corpus import Corpus, corpus_schemas, corpus_tools
 from learnloop.tools.function import FunctionTool
+from learnloop.tools.mcp.snapshot import saved_schemas
 
-_FIX = "Rename one, or set `prefix` or `tools` of the MCP server."
+_FIX = "Rename one, or set `prefix` of the MCP server, such as `files_`, or its `tools`."
 
 
 def own_schemas(config: Config, root: Path, state_dir: Path) -> tuple[ToolSchema, ...]:
@@ -28,8 +34,12 @@ def own_schemas(config: Config, root: Path, state_dir: Path) -> tuple[ToolSchema
     Raises:
         ConfigError: a function does not load.
     """
+    if config.tools_replay.cassette:
+        told = {schema.name for schema in config_schemas(config)}
+        tools = replayed(root / config.tools_replay.cassette)
+        return tuple(tool.schema for name, tool in tools.items() if name not in told)
     found = [FunctionTool(tool, root).schema for tool in config.tools if tool.function]
-    return tuple(found)
+    return (*found, *saved_schemas(state_dir, config.mcp), *corpus_schemas(config.corpus))
 
 
 @asynccontextmanager
@@ -48,10 +58,33 @@ async def open_tools(
         ConfigError: two tools share a name, or one is set up wrongly.
         EndpointError: an MCP server does not come up.
     """
+    if config.tools_replay.cassette:
+        yield replayed(root / config.tools_replay.cassette)
+        return
     served = [tool for tool in config.tools if tool.server_url]
-    found = [("[[tools]]", tool) for tool in http_tools(served, outbound).values()]
+    found: list[tuple[str, Tool]] = [("[[tools]]", tool) for tool in http_tools(served, outbound).values()]
     found += [("[[tools]]", FunctionTool(t, root)) for t in config.tools if t.function]
-    yield by_name(found)
+    async with AsyncExitStack() as stack:
+        for server in config.mcp:
+            from learnloop.tools.mcp.tool import open_server  # only projects with [[mcp]] load it
+
+            private = config.network.allow_private
+            opening = open_server(server, root, state(), allow_private=private)
+            tools = await stack.enter_async_context(opening)
+            found += [(f"MCP server `{server.name}`", tool) for tool in tools]
+        if config.corpus.path:
+            corpus = await anyio.to_thread.run_sync(open_corpus, config.corpus, root, state())
+            found += [("[corpus]", tool) for tool in corpus_tools(config.corpus, corpus)]
+        yield by_name(found)
+
+
+def open_corpus(config: CorpusConfig, root: Path, state_dir: Path) -> Corpus:
+    """Return the project's corpus, its index up to date.
+
+    Raises:
+        ConfigError: there is no such folder, or no document in it.
+    """
+    return Corpus.open(root / config.path, state_dir / "corpus.db")
 
 
 def by_name(found: Iterable[tuple[str, Tool]]) -> dict[str, Tool]:
