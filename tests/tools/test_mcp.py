@@ -130,7 +130,7 @@ def test_a_call_that_takes_too_long_is_a_fault_and_others_go_on(tmp_path: Path) 
 def test_a_server_that_dies_in_a_call_is_a_fault_and_is_started_again(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool]) -> None:
         with pytest.raises(ToolError, match="MCP server box") as caught:
-            await call(tools, "die")
+            await call(tools, "die", code=3)
         assert caught.value.kind == "connect"
         assert (await call(tools, "add", a=1)).text == "2"
 
@@ -160,7 +160,7 @@ def test_the_process_is_gone_at_the_end(tmp_path: Path) -> None:
 def test_an_http_server_that_restarts_is_connected_to_again(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool], port: int) -> None:
         with pytest.raises(ToolError):
-            await call(tools, "die")
+            await call(tools, "die", code=3)
         process = await anyio.to_thread.run_sync(serve, port)
         try:
             assert (await call(tools, "add", a=1)).text == "2"
@@ -177,7 +177,7 @@ def test_an_http_server_that_restarts_is_connected_to_again(tmp_path: Path) -> N
 def test_calls_wait_for_the_connection_only_so_long(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool], port: int) -> None:
         with pytest.raises(ToolError):
-            await call(tools, "die")
+            await call(tools, "die", code=3)
         start_s = time.monotonic()
         with pytest.raises(ToolError, match="not connected") as caught:
             await call(tools, "add", a=1)
@@ -194,7 +194,7 @@ def test_a_server_that_comes_back_with_other_tools_is_not_used(tmp_path: Path) -
     async def work(tools: Mapping[str, Tool]) -> None:
         (tmp_path / "more").touch()
         with pytest.raises(ToolError):
-            await call(tools, "die")
+            await call(tools, "die", code=3)
         with pytest.raises(ToolError, match="another list of tools"):
             await call(tools, "add", a=1)
 

@@ -62,7 +62,9 @@ async def open_tools(
         yield replayed(root / config.tools_replay.cassette)
         return
     served = [tool for tool in config.tools if tool.server_url]
-    found: list[tuple[str, Tool]] = [("[[tools]]", tool) for tool in http_tools(served, outbound).values()]
+    found: list[tuple[str, Tool]] = [
+        ("[[tools]]", tool) for tool in http_tools(served, outbound).values()
+    ]
     found += [("[[tools]]", FunctionTool(t, root)) for t in config.tools if t.function]
     async with AsyncExitStack() as stack:
         for server in config.mcp:
