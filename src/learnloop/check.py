@@ -8,7 +8,7 @@ model's place. It never samples from a model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -23,22 +23,18 @@ from learnloop.errors import (
 )
 from learnloop.estimate import Estimate, estimate_run, turn_seconds
 from learnloop.finding import Finding, Level
-from learnloop.message import ToolCall
 from learnloop.outbound import Retry
-from learnloop.peak import Peak, latency_of, peaks
+from learnloop.peak import Peak, peaks
 from learnloop.project import CONFIG_FILE, Parts, Project
 from learnloop.rehearsal import EndpointUse, Rehearsal, endpoint_uses, rehearse
 from learnloop.splits import Leak, asked_text, find_leaks, question_text
 from learnloop.task import SPLITS, Task
-from learnloop.tool import Tool, ToolContext
+from learnloop.toolcheck import TRACE, corpus_findings, tool_finding
 from learnloop.trace import Trace, Turn
 
 _CONFIG, _ENDPOINT, _GATE = ConfigError.exit_code, EndpointError.exit_code, GateNotMet.exit_code
-_UNKNOWN = "learnloop_check_no_such_tool"
-_TRACE = "trace_" + "0" * 32
 _GRADED_TASKS = 3
 _FEW_TASKS = 200
-_REFUSALS = (401, 403)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +79,18 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
     tasks: list[Task] = []
     try:
         await project.ensure_data()
+        await project.learn_schemas()
         tasks = project.tasks()
-        findings += [*_schemas(project.config, tasks), *_splits(tasks), *_demos(project, tasks)]
-    except ConfigError as error:
+        findings += [*_schemas(project, tasks), *_splits(tasks), *_demos(project, tasks)]
+    except UserError as error:
         # A missing prompt keeps the rows from being read, and has been told already.
         if not any(f.what == error.what for f in findings):
             findings.append(Finding.of(error))
     sound = bool(tasks) and all(f.level != "error" for f in findings)
     latencies: dict[str, float] = {}
     running, rehearsal = await _running(project, tasks, latencies, rehearsed=sound)
+    # What kept the rows from being read may keep the tools from opening too.
+    running = [f for f in running if f not in findings]
     estimate = estimate_run(project.config, tasks) if tasks else None
     return CheckReport(
         findings=(*findings, *running),
@@ -117,13 +116,13 @@ def _model(project: Project) -> Finding:
     return Finding(level="ok", what=f"model {project.config.model.ref}", where=str(folder))
 
 
-def _schemas(config: Config, tasks: Sequence[Task]) -> Iterator[Finding]:
+def _schemas(project: Project, tasks: Sequence[Task]) -> Iterator[Finding]:
     """Compare the tools that rows offer with those that the project serves.
 
     Names that rows have and the project lacks were refused when the rows were read.
     """
-    where = config.data.path
-    own = {s.name: s for s in config_schemas(config)}
+    config, where = project.config, project.config.data.path
+    own = {s.name: s for s in (*config_schemas(config), *project.own_schemas())}
     for tool in dict.fromkeys((*own.values(), *(s for t in tasks for s in t.tools))):
         if problem := schema_problem(tool):
             yield Finding(
@@ -134,25 +133,32 @@ def _schemas(config: Config, tasks: Sequence[Task]) -> Iterator[Finding]:
                 exit_code=_CONFIG,
             )
     offered = {s.name: s for task in tasks for s in task.tools}
-    for tool in config.tools:
-        if tool.name not in offered:
+    configured = {tool.name for tool in config.tools}
+    for name in dict.fromkeys((*(tool.name for tool in config.tools), *own)):
+        if name not in offered and name not in configured:
+            yield Finding(
+                level="warning",
+                what=f"tool `{name}` is there, but the rows' `tools` leave it out",
+                where=where,
+            )
+        elif name not in offered:
             yield Finding(
                 level="error",
-                what=f"tool `{tool.name}` is served, but no row and no setting has its schema: "
+                what=f"tool `{name}` is served, but no row and no setting has its schema: "
                 "the model would never know of it",
                 where=where,
                 fix="Add `tools` to the rows, or `description` and `parameters` to [[tools]].",
                 exit_code=_CONFIG,
             )
-        elif tool.name in own and offered[tool.name] != own[tool.name]:
+        elif name in own and offered[name] != own[name]:
             yield Finding(
                 level="warning",
-                what=f"tool `{tool.name}` has one schema in rows and another in the project; "
+                what=f"tool `{name}` has one schema in rows and another in the project; "
                 "the rows' one is used",
                 where=where,
             )
     bare = sum(not task.tools for task in tasks)
-    if config.tools and 0 < bare < len(tasks):
+    if (config.tools or own) and 0 < bare < len(tasks):
         yield Finding(
             level="error",
             what=f"{bare} of {len(tasks)} rows offer no tool",
@@ -246,7 +252,8 @@ async def _running(
             return [Finding.of(error)], None
         for name, address in parts.addresses.items():
             findings.append(Finding(level="ok", what=f"service {name} is ready", where=address))
-        findings += [await _tool(tool, tasks[:1], latencies) for tool in parts.tools.values()]
+        findings += corpus_findings(project)
+        findings += [await tool_finding(t, tasks[:1], latencies) for t in parts.tools.values()]
         findings += await _grader(parts, project.config, tasks)
         rehearsal: Rehearsal | None = None
         if rehearsed and all(f.level != "error" for f in findings):
@@ -254,56 +261,8 @@ async def _running(
             rehearsal = await rehearse(task, parts.tools, parts.grader, project.config.agent)
             findings.append(rehearsal.finding())
         if parts.on_end is not None:
-            await parts.on_end(_TRACE)
+            await parts.on_end(TRACE)
     return findings, rehearsal
-
-
-async def _tool(tool: Tool, tasks: Sequence[Task], latencies: dict[str, float]) -> Finding:
-    """Call a tool without arguments: any answer below 500 shows that it is there; time it."""
-    name, where = tool.schema.name, f"tool `{tool.schema.name}`"
-    item: Mapping[str, object] = tasks[0].item if tasks else {}
-    context = ToolContext(trace_id=_TRACE, item=item)
-    try:
-        answer = await tool.call(_call(name), context)
-        other = await tool.call(_call(_UNKNOWN), context) if answer.is_error else answer
-        latencies[name] = await latency_of(tool, _call(name), context)
-    except BoundaryError as error:
-        return Finding(
-            level="error",
-            what=str(error).removeprefix(f"tool {name}: "),
-            where=where,
-            fix="Start its server, or mend `server_url`; a mistaken call must be a 4xx, not a 5xx.",
-            exit_code=_ENDPOINT,
-        )
-    if answer.status in _REFUSALS:
-        return Finding(
-            level="error",
-            what=f"its server refused our credentials (HTTP {answer.status}): {answer.text[:120]}",
-            where=where,
-            fix="Look at `headers` of the tool and the variables that they name.",
-            exit_code=_ENDPOINT,
-        )
-    # A server that picks tools by name answers a wrong name as it answers a name nobody has.
-    same = answer.text.replace(name, "*") == other.text.replace(_UNKNOWN, "*")
-    if answer.is_error and ((_UNKNOWN in other.text and same) or _is_no_page(answer.text)):
-        return Finding(
-            level="error",
-            what=f"its server does not know this tool: {answer.text[:120]}",
-            where=where,
-            fix="Names must match exactly: compare `name` and `server_url` with the server.",
-            exit_code=_ENDPOINT,
-        )
-    return Finding(level="ok", what="answers", where=where)
-
-
-def _call(name: str) -> ToolCall:
-    return ToolCall(id=f"call_check_{name}", name=name, arguments="{}")
-
-
-def _is_no_page(text: str) -> bool:
-    """Return whether this is how web servers word that no page has this address."""
-    words = text.strip().lower().strip('{}" ')
-    return words in {"not found", "http 404 not found", 'detail":"not found'}
 
 
 async def _grader(parts: Parts, config: Config, tasks: Sequence[Task]) -> list[Finding]:
@@ -375,7 +334,7 @@ async def _graded(parts: Parts, config: Config, task: Task) -> Finding:
 
 def _trace(task: Task, answer: str) -> Trace:
     return Trace(
-        id=_TRACE,
+        id=TRACE,
         task_id=task.id,
         candidate_id="cand_check",
         attempt=0,

@@ -84,16 +84,18 @@ class AgentConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolConfig:
-    """One tool: where it is served and what the model is told of it."""
+    """One tool: an HTTP server or a Python function, and what the model is told of it."""
 
     name: str
     """Name in the dataset's tool schemas; must match exactly."""
-    server_url: str
+    server_url: str = ""
     """Where calls are posted; `{service:NAME}` is replaced by that service's address."""
+    function: str = ""
+    """A Python function in place of a server: `tools.py:search` or `package.module:search`."""
     description: str = ""
-    """What the model is told; may be left out when dataset rows carry schemas."""
+    """What the model is told; may be left out when rows carry schemas or a docstring tells."""
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """JSON schema of the arguments; may be left out when dataset rows carry schemas."""
+    """JSON schema of the arguments; may be left out when rows or a function's annotations tell."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Extra request headers; `${NAME}` takes a value from the environment; never logged."""
     timeout_s: float = 600.0
@@ -106,6 +108,54 @@ class ToolConfig:
     """Signs each request (`X-Learnloop-Signature`); `"${NAME}"` takes it from the environment."""
     episode_end_url: str = ""
     """Told `{"type": "episode_end", "trace_id"}` when a rollout ends, so that state can be freed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpConfig:
+    """An MCP server whose tools the agent may call; `command` or `url` says how it is reached."""
+
+    name: str
+    """Name of the server in messages."""
+    command: tuple[str, ...] = ()
+    """Program and arguments of a server over stdio, run in the project; `{python}` as in services."""
+    url: str = ""
+    """Address of a server over streamable HTTP; `{service:NAME}` as in tools."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Extra request headers; `${NAME}` takes a value from the environment; never logged."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables of the program; `${NAME}` takes a value from ours; never logged."""
+    tools: tuple[str, ...] = ()
+    """Which of the server's tools are offered; empty offers all."""
+    prefix: str = ""
+    """Put before the server's tool names, so that they do not clash with other tools."""
+    timeout_s: float = 600.0
+    """Seconds before one call counts as a fault."""
+    start_timeout_s: float = 60.0
+    """Seconds to wait for a connection, at the start and whenever it breaks."""
+    max_concurrency: int = 64
+    """Most calls in flight to this server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """Tools over a folder of text documents, without any server."""
+
+    path: str = ""
+    """The folder, relative to the project; empty means no such tools."""
+    tools: tuple[str, ...] = ("search", "list", "cat")
+    """Which of `search`, `list` and `cat` the agent may call."""
+    results: int = 5
+    """Documents that a search returns."""
+    cat_characters: int = 4000
+    """Most characters that `cat` shows at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolsReplayConfig:
+    """Answers from a recording in place of the tools themselves."""
+
+    cassette: str = ""
+    """File that `--record-tools` or `learnloop tools record` wrote; empty calls the tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,6 +433,12 @@ class Config:
     """The agent."""
     tools: tuple[ToolConfig, ...] = ()
     """The tools."""
+    mcp: tuple[McpConfig, ...] = ()
+    """MCP servers."""
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    """The corpus."""
+    tools_replay: ToolsReplayConfig = field(default_factory=ToolsReplayConfig)
+    """Replayed tools."""
     services: tuple[ServiceConfig, ...] = ()
     """Local services."""
     data: DataConfig = field(default_factory=DataConfig)

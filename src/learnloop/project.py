@@ -17,18 +17,20 @@ import anyio
 
 from learnloop.candidate import Candidate
 from learnloop.codec import Demo, config_hash, load_demos, load_tasks, read_config
-from learnloop.config import Config, ToolConfig, public_url
+from learnloop.config import Config, public_url
 from learnloop.errors import ConfigError, UserError
 from learnloop.grader import Grader
 from learnloop.graders import grader_of
+from learnloop.message import ToolSchema
 from learnloop.models.registry import resolve
 from learnloop.outbound import BreakerRules, Outbound, Retry
 from learnloop.services import running_services, service_url
 from learnloop.store import Store
 from learnloop.task import Task
 from learnloop.tool import Tool
-from learnloop.tools import http_tools
+from learnloop.tools.cassette import recording
 from learnloop.tools.episode import EpisodeEnd
+from learnloop.tools.opening import open_tools, own_schemas
 
 CONFIG_FILE = "learnloop.toml"
 
@@ -49,11 +51,15 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """An opened project. `origins` tells for each setting that is no default where it was set."""
+    """An opened project. `origins` tells for each setting that is no default where it was set.
+
+    `record_tools` is a cassette that every answer of a tool is written to.
+    """
 
     root: Path
     config: Config
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    record_tools: Path | None = None
 
     @classmethod
     def open(
@@ -163,7 +169,8 @@ class Project:
             ConfigError: a row is wrong; tells file, line and fix.
         """
         path = self.root / self.config.data.path
-        return load_tasks(path, self.config, system_prompt=self.system_prompt())
+        prompt, schemas = self.system_prompt(), self.own_schemas()
+        return load_tasks(path, self.config, system_prompt=prompt, schemas=schemas)
 
     def demos(self) -> list[Demo]:
         """Return the warm-up's demonstrations; none when there is no warm-up.
@@ -174,7 +181,8 @@ class Project:
         if not self.config.warmup.path:
             return []
         path = self.root / self.config.warmup.path
-        return load_demos(path, self.config, system_prompt=self.system_prompt())
+        prompt, schemas = self.system_prompt(), self.own_schemas()
+        return load_demos(path, self.config, system_prompt=prompt, schemas=schemas)
 
     async def ensure_data(self) -> list[str]:
         """Make data files that are missing by the project's own commands; return what was made.
@@ -189,20 +197,25 @@ class Project:
             wanted.append((warmup.path, warmup.make, "warmup.make"))
         return [path for path, make, key in wanted if await self._ensure(path, make, key)]
 
-    def open_tools(self, addresses: Mapping[str, str], outbound: Outbound) -> dict[str, Tool]:
-        """Return the project's tools by name; `addresses` are those of its services."""
-        return http_tools(self._tool_configs(addresses), outbound)
+    def own_schemas(self) -> tuple[ToolSchema, ...]:
+        """Return the schemas of tools that tell the model of themselves, without starting any.
 
-    def _tool_configs(self, addresses: Mapping[str, str]) -> list[ToolConfig]:
-        """Return the tools' settings with the addresses of services put in."""
-        return [
-            replace(
-                tool,
-                server_url=service_url(tool.server_url, addresses),
-                episode_end_url=service_url(tool.episode_end_url, addresses),
-            )
-            for tool in self.config.tools
-        ]
+        Those of MCP servers are as `learn_schemas` last found them.
+
+        Raises:
+            ConfigError: a function does not load.
+        """
+        return own_schemas(self.config, self.root, self.state_dir)
+
+    async def learn_schemas(self) -> None:
+        """Ask the MCP servers which tools they have, and keep the answer in the state folder.
+
+        Raises:
+            EndpointError: a server does not come up.
+        """
+        if self.config.mcp and not self.config.tools_replay.cassette:
+            async with self.open_parts():
+                pass  # opening keeps what the servers say
 
     def make_grader(self, addresses: Mapping[str, str], outbound: Outbound) -> Grader:
         """Return the project's grader; `addresses` are those of its services."""
@@ -230,10 +243,11 @@ class Project:
         async with (
             running_services(self.config.services, self.root) as addresses,
             self._outbound(retry) as outbound,
+            open_tools(self._served(addresses), self.root, self.prepare_state, outbound) as tools,
         ):
-            ending = EpisodeEnd(self._tool_configs(addresses), outbound, environ=os.environ)
+            ending = EpisodeEnd(self._served(addresses).tools, outbound, environ=os.environ)
             yield Parts(
-                tools=self.open_tools(addresses, outbound),
+                tools=recording(tools, self.record_tools) if self.record_tools else tools,
                 grader=self.make_grader(addresses, outbound),
                 addresses=addresses,
                 on_end=ending.tell,
@@ -249,6 +263,19 @@ class Project:
             longest_wait_s=network.breaker_wait_s,
         )
         return Outbound(allow_private=network.allow_private, retry=retry, breaker=rules)
+
+    def _served(self, addresses: Mapping[str, str]) -> Config:
+        """Return the configuration with the addresses of services in those of tools."""
+        tools = (
+            replace(
+                tool,
+                server_url=service_url(tool.server_url, addresses),
+                episode_end_url=service_url(tool.episode_end_url, addresses),
+            )
+            for tool in self.config.tools
+        )
+        servers = (replace(m, url=service_url(m.url, addresses)) for m in self.config.mcp)
+        return replace(self.config, tools=tuple(tools), mcp=tuple(servers))
 
     async def _ensure(self, path: str, make: tuple[str, ...], key: str) -> bool:
         """Make one file unless it is there. A marker tells a file that was cut short."""

@@ -19,7 +19,10 @@ from learnloop.message import ToolSchema
 from learnloop.models.manifest import file_sha256
 from learnloop.project import Project
 from learnloop.task import Split, Task
+from learnloop.tools.mcp.snapshot import fingerprint, saved_schemas
+from learnloop.tools.opening import open_corpus
 
+MCP_TOOLS = "tools of MCP servers"
 _PACKAGES = ("learnloop", "torch", "transformers")
 _SHOWN = 16
 """Hex digits of a hash that are kept."""
@@ -46,8 +49,25 @@ def fingerprints(project: Project) -> dict[str, str]:
     }
     if config.warmup.path:
         found["demonstrations"] = _fingerprint(project, config.warmup.path)
+    found |= _tool_fingerprints(project)
     weights = [file_sha256(path) for path in sorted(project.model_folder().glob("*.safetensors"))]
     found["model"] = f"{_public_ref(config.model.ref)}, sha256 {_digest(weights)}"
+    return found
+
+
+def _tool_fingerprints(project: Project) -> dict[str, str]:
+    """Return hashes of the tools that run inside or beside learnloop."""
+    config, found = project.config, dict[str, str]()
+    if config.tools_replay.cassette:
+        return {"cassette": _fingerprint(project, config.tools_replay.cassette)}
+    files = dict.fromkeys(t.function.rpartition(":")[0] for t in config.tools if t.function)
+    for name in (name for name in files if name.endswith(".py")):
+        found[f"file {name}"] = _fingerprint(project, name)
+    if config.mcp:
+        found[MCP_TOOLS] = fingerprint(saved_schemas(project.state_dir, config.mcp))
+    if config.corpus.path:
+        corpus = open_corpus(config.corpus, project.root, project.prepare_state())
+        found["corpus"] = corpus.fingerprint()
     return found
 
 

@@ -34,6 +34,7 @@ from learnloop.models.policy import PolicyProcess
 from learnloop.models.registry import INSTALL_LOCAL
 from learnloop.project import Project
 from learnloop.provenance import (
+    MCP_TOOLS,
     describe,
     environment_keys,
     fingerprints,
@@ -44,10 +45,12 @@ from learnloop.run import Run, policy_failed
 from learnloop.sink import Sink
 from learnloop.store import RunRecord, RunStatus, Store
 from learnloop.task import Task
+from learnloop.tools.mcp.snapshot import changes
 
 _FREE_TO_CHANGE = re.compile(
     r"budget\..+|store\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
-    r"|tools\[\d+\]\.(timeout_s|max_concurrency|rate_limit|secret|episode_end_url)"
+    r"|tools\[\d+\]\.(rate_limit|secret|episode_end_url)"
+    r"|(tools|mcp)\[\d+\]\.(timeout_s|start_timeout_s|max_concurrency)"
     r"|grader\.(rate_limit|secret)|network\.breaker_\w+|prices\.\w+|services\[\d+\]\.start_timeout_s"
 )
 """Settings without influence on results: a resumed run may have other ones."""
@@ -164,7 +167,7 @@ def refuse_changes(project: Project, record: RunRecord) -> None:
     changed = [key for key in changed if not _FREE_TO_CHANGE.fullmatch(key)]
     changed = [f"`{key}`" for key in changed]
     changed += [
-        f"the {name}"
+        f"the {name}{_how(name, record, words)}"
         for name, words in fingerprints(project).items()
         if words != record.meta.get(name, words)
     ]
@@ -174,6 +177,11 @@ def refuse_changes(project: Project, record: RunRecord) -> None:
             where="--resume",
             fix="Change it back, or start a new run without --resume.",
         )
+
+
+def _how(name: str, record: RunRecord, words: str) -> str:
+    """Return which tools an MCP server offers now and did not, or the other way round."""
+    return f" ({changes(str(record.meta[name]), words)})" if name == MCP_TOOLS else ""
 
 
 async def conduct(session: Session, work: Callable[[Run], Awaitable[T]]) -> T:

@@ -30,6 +30,14 @@ class ToolOutput:
     status: int = 0
 
 
+class AgentMistake(Exception):
+    """Raised by a tool's Python function to show the model what it did wrong.
+
+    Every other exception of a function is a fault of the tool: the rollout is made anew, and the
+    model is not shown it.
+    """
+
+
 class Tool(Protocol):
     """One callable tool. Raises ToolError for faults that are not the agent's."""
 

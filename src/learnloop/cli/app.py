@@ -56,6 +56,15 @@ _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "tools",
+        "Look at, call and record a project's tools.",
+        (
+            ("list", "learnloop.cli.tools:list_command", "List the tools and what they take."),
+            ("call", "learnloop.cli.tools:call", "Call a tool once."),
+            ("record", "learnloop.cli.tools:record", "Make calls and write them to a cassette."),
+        ),
+    ),
+    (
         "config",
         "Look at a project's settings.",
         (("show", "learnloop.cli.config:show", "Show every setting, defaults included."),),

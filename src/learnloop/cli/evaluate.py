@@ -20,7 +20,7 @@ from learnloop.session import conduct
 from learnloop.summary import summarize
 from learnloop.task import Split
 
-_TASKS = "train.report_tasks"
+_TASKS, _CASSETTE = "train.report_tasks", "tools_replay.cassette"
 
 
 def evaluate(
@@ -31,6 +31,8 @@ def evaluate(
     split: Split = "screen",
     tasks: int | None = None,
     attempts: int = 1,
+    record_tools: Path | None = None,
+    replay_tools: Path | None = None,
     common: InProject | None = None,
 ) -> None:
     """Measure one candidate on one split; this is a run of its own in the store.
@@ -41,19 +43,22 @@ def evaluate(
         split: which tasks; on `test` it counts as an opening of the sealed test.
         tasks: most tasks; `train.report_tasks` when left out, 0 takes all.
         attempts: attempts on each task.
+        record_tools: a cassette to write every answer of a tool to.
+        replay_tools: a cassette to answer calls from, in place of the tools.
         common: how to print, and which project.
     """
     common = common or InProject()
     if attempts < 1:
         raise UsageError("one attempt is the least", where="--attempts")
-    project = _project(common.folder(folder), tasks)
+    project = _project(common.folder(folder), tasks, replay_tools)
     if attempts > 1 and project.config.model.temperature == 0:
         common.output.note("model.temperature is 0: attempts on a task repeat each other")
     weights = find_weights(project, candidate)
     words = _words(weights, split, attempts)
     with new_session(project, "eval", words) as session:
         work = partial(measure_one, weights=weights, split=split, attempts=attempts)
-        with watched(session, common.output) as working:
+        recorded = replace(session.project, record_tools=record_tools)
+        with watched(replace(session, project=recorded), common.output) as working:
             traces = anyio.run(conduct, working, work)
     arm = summarize(traces, {t.task_id: session.tasks[t.task_id] for t in traces})
     if common.output.json:
@@ -74,14 +79,18 @@ def evaluate(
     common.output.next(common.command(f"show {session.record.id}", folder))
 
 
-def _project(folder: Path | None, tasks: int | None) -> Project:
-    """Open the project; `--tasks` stands for a setting that has another name."""
-    if tasks is None:
-        return Project.open(folder)
-    if tasks < 0:
+def _project(folder: Path | None, tasks: int | None, cassette: Path | None) -> Project:
+    """Open the project; flags stand for settings that have other names."""
+    if tasks is not None and tasks < 0:
         raise UsageError(f"cannot be {tasks}", where="--tasks", fix="0 takes all tasks.")
-    project = Project.open(folder, flags={_TASKS: tasks})
-    return replace(project, origins={**project.origins, _TASKS: "--tasks"})
+    given: dict[str, tuple[object, str]] = {}
+    if tasks is not None:
+        given[_TASKS] = (tasks, "--tasks")
+    if cassette is not None:
+        given[_CASSETTE] = (str(cassette.resolve()), "--replay-tools")
+    project = Project.open(folder, flags={key: value for key, (value, _) in given.items()})
+    named = {key: flag for key, (_, flag) in given.items()}
+    return replace(project, origins={**project.origins, **named})
 
 
 def _words(weights: str, split: Split, attempts: int) -> list[str]:

@@ -1,7 +1,8 @@
 """The JSON door: everything that comes in or goes out as JSON, JSONL or TOML passes here.
 
-`traces` keeps traces exactly, `configs` reads `learnloop.toml`, `rows` reads datasets, `chat` is
-the chat-completions shape of messages and tool schemas. No other module declares pydantic models.
+`traces` keeps traces exactly, `configs` reads `learnloop.toml`, `rows` reads datasets, `signatures`
+reads Python functions, `chat` is the chat-completions shape of messages and tool schemas. No other
+module declares pydantic models.
 """
 
 from learnloop.codec.chat import (
@@ -33,12 +34,22 @@ from learnloop.codec.rows import (
     load_tasks,
     row_label,
 )
+from learnloop.codec.signatures import (
+    ArgumentsError,
+    Signature,
+    SignatureError,
+    json_text,
+    read_signature,
+)
 from learnloop.codec.traces import trace_from_json, trace_to_json
 
 __all__ = [
+    "ArgumentsError",
     "Demo",
     "Loaded",
     "RowError",
+    "Signature",
+    "SignatureError",
     "canonical_json",
     "config_changes",
     "config_from_json",
@@ -47,6 +58,7 @@ __all__ = [
     "config_leaves",
     "config_schemas",
     "content_id",
+    "json_text",
     "load_config",
     "load_demos",
     "load_rows",
@@ -55,6 +67,7 @@ __all__ = [
     "message_to_chat",
     "parameters_of",
     "read_config",
+    "read_signature",
     "row_label",
     "schema_from_chat",
     "schema_problem",

@@ -196,7 +196,7 @@ def _validated(tree: dict[str, Any]) -> tuple[Config | None, list[Problem]]:
 
 
 def _type_problem(loc: KeyPath, kind: str, error: Mapping[str, Any]) -> Problem:
-    is_secret = "headers" in loc or "secret" in loc
+    is_secret = bool({"headers", "secret", "env"} & set(loc))
     shown = "" if is_secret or kind == "missing" else f", not {_short(error['input'])}"
     if kind == "literal_error":
         choices = tuple(re.findall(r"'([^']*)'", error["ctx"]["expected"]))
@@ -245,7 +245,8 @@ _HEADER_WORDS = re.compile(r"\$\{\w+\}|\b(?:Bearer|Basic|Token)\b|\s")
 def public_config(config: Config) -> Config:
     """Return the configuration as it may be shown and stored.
 
-    Masked are header values and secrets that hold more than references to the environment, and the user,
+    Masked are values of headers, `env` and secrets that hold more than references to the environment, and
+    the user,
     password and query values of addresses.
     """
     tools = tuple(
@@ -258,6 +259,10 @@ def public_config(config: Config) -> Config:
         )
         for t in config.tools
     )
+    mcp = tuple(
+        replace(m, headers=_masked(m.headers), env=_masked(m.env), url=public_url(m.url))
+        for m in config.mcp
+    )
     services = tuple(replace(s, ready_url=public_url(s.ready_url)) for s in config.services)
     graded = config.grader
     grader = replace(
@@ -266,7 +271,7 @@ def public_config(config: Config) -> Config:
         secret=_masked({"": graded.secret})[""],
         url=public_url(graded.url),
     )
-    return replace(config, tools=tools, services=services, grader=grader)
+    return replace(config, tools=tools, mcp=mcp, services=services, grader=grader)
 
 
 def _masked(headers: Mapping[str, str]) -> dict[str, str]:

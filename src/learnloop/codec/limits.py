@@ -12,6 +12,7 @@ from learnloop.codec.tomllines import KeyPath
 from learnloop.config import Config, public_url
 
 GRADERS = ("numeric", "string_check", "endpoint")
+CORPUS_TOOLS = ("search", "list", "cat")
 _MANY = 10**9
 _LEAST_MULTIPLIER = 1e-5
 _SECONDS = 7 * 24 * 3600.0
@@ -29,6 +30,11 @@ RANGES: dict[str, tuple[float, float]] = {
     "tools.timeout_s": (0.001, _SECONDS),
     "tools.max_concurrency": (1, 100_000),
     "tools.rate_limit": (0, 1e6),
+    "mcp.timeout_s": (0.001, _SECONDS),
+    "mcp.start_timeout_s": (0.001, 3600),
+    "mcp.max_concurrency": (1, 100_000),
+    "corpus.results": (1, 1000),
+    "corpus.cat_characters": (100, 1_000_000),
     "services.start_timeout_s": (0.001, 3600),
     "splits.train": (0, 1),
     "splits.screen": (0, 1),
@@ -119,8 +125,13 @@ def range_problem(path: KeyPath, value: float) -> Problem | None:
 def disagreements(config: Config) -> Iterator[Problem]:
     """Yield settings that are fine alone and wrong together."""
     yield from _names(config)
+    yield from _reached(config)
     yield from _addresses(config)
     yield from _grader(config)
+    for index, name in enumerate(config.corpus.tools):
+        if name not in CORPUS_TOOLS:
+            what = f"is `{name}`, which the corpus does not have"
+            yield Problem(("corpus", "tools", index), what, suggestion(name, CORPUS_TOOLS))
     shares = config.splits
     total = shares.train + shares.screen + shares.confirm + shares.test
     if abs(total - 1) > 1e-6:
@@ -146,7 +157,8 @@ def disagreements(config: Config) -> Iterator[Problem]:
 
 
 def _names(config: Config) -> Iterator[Problem]:
-    for section, entries in (("tools", config.tools), ("services", config.services)):
+    sections = (("tools", config.tools), ("mcp", config.mcp), ("services", config.services))
+    for section, entries in sections:
         seen: set[str] = set()
         for index, entry in enumerate(entries):
             path = (section, index, "name")
@@ -166,16 +178,38 @@ def _names(config: Config) -> Iterator[Problem]:
             yield Problem(("services", index, "command"), "is empty")
 
 
+def _reached(config: Config) -> Iterator[Problem]:
+    """Yield tools that are reached in no way or in two."""
+    fix = "Give each [[tools]] either `server_url` or `function`."
+    for index, tool in enumerate(config.tools):
+        if tool.server_url and tool.function:
+            yield Problem(("tools", index, "function"), "stands beside `server_url`", fix)
+        elif not tool.server_url and not tool.function:
+            yield Problem(("tools", index, "server_url"), "is missing", fix)
+        elif tool.function and not re.fullmatch(r"[^:]+:[A-Za-z_]\w*", tool.function):
+            yield Problem(
+                ("tools", index, "function"),
+                f"is `{tool.function}`, not a function's place",
+                "Write `tools.py:search` or `package.module:search`.",
+            )
+    fix = "Give each [[mcp]] either `command` or `url`."
+    for index, server in enumerate(config.mcp):
+        if server.command and server.url:
+            yield Problem(("mcp", index, "url"), "stands beside `command`", fix)
+        elif not server.command and not server.url:
+            yield Problem(("mcp", index, "command"), "is missing", fix)
+
+
 def _addresses(config: Config) -> Iterator[Problem]:
     known = tuple(s.name for s in config.services)
     places: list[tuple[KeyPath, str]] = [
-        (("tools", index, "server_url"), tool.server_url) for index, tool in enumerate(config.tools)
+        (("tools", i, "server_url"), t.server_url) for i, t in enumerate(config.tools)
     ]
     places += [
-        (("tools", index, "episode_end_url"), tool.episode_end_url)
-        for index, tool in enumerate(config.tools)
-        if tool.episode_end_url
+        (("tools", i, "episode_end_url"), t.episode_end_url) for i, t in enumerate(config.tools)
     ]
+    places += [(("mcp", i, "url"), server.url) for i, server in enumerate(config.mcp)]
+    places = [(path, url) for path, url in places if url]
     if config.grader.type == "endpoint":
         places.append((("grader", "url"), config.grader.url))
     for path, url in places:

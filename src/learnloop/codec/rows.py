@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -63,8 +63,12 @@ class RowError(ValueError):
         self.fix = fix
 
 
-def load_tasks(path: Path, config: Config, *, system_prompt: str = "") -> list[Task]:
+def load_tasks(
+    path: Path, config: Config, *, system_prompt: str = "", schemas: Sequence[ToolSchema] = ()
+) -> list[Task]:
     """Return the tasks of a dataset, in file order.
+
+    `schemas` are those of tools whose own words tell the model of them: functions, MCP, corpus.
 
     Rows without `id` get one from their content; rows without `group` are a group of their own.
     Splits come from the rows or, for a dataset that brings none, from `splits.py`. A row that
@@ -73,7 +77,7 @@ def load_tasks(path: Path, config: Config, *, system_prompt: str = "") -> list[T
     Raises:
         ConfigError: naming the first bad row by file and line, and how many more there are.
     """
-    label, rules = config.data.path, _rules(config, system_prompt)
+    label, rules = config.data.path, _rules(config, system_prompt, schemas)
     drafts = _read(path, label, lambda row: _task(row, rules))
     if not drafts:
         raise ConfigError("holds no tasks", where=label)
@@ -88,7 +92,9 @@ def load_tasks(path: Path, config: Config, *, system_prompt: str = "") -> list[T
     return tasks
 
 
-def load_demos(path: Path, config: Config, *, system_prompt: str = "") -> list[Demo]:
+def load_demos(
+    path: Path, config: Config, *, system_prompt: str = "", schemas: Sequence[ToolSchema] = ()
+) -> list[Demo]:
     """Return the first `warmup.limit` demonstrations of a file.
 
     A row is `{"messages": [...], "tools"?: [...], "id"?: ..., "task_id"?: ...}`; its last message
@@ -97,7 +103,7 @@ def load_demos(path: Path, config: Config, *, system_prompt: str = "") -> list[D
     Raises:
         ConfigError: naming the first bad row by file and line, and how many more there are.
     """
-    rules = _rules(config, system_prompt)
+    rules = _rules(config, system_prompt, schemas)
     found = _read(path, config.warmup.path, lambda row: _demo(row, rules))
     if not found:
         raise ConfigError("holds no demonstrations", where=config.warmup.path)
@@ -141,16 +147,17 @@ def config_schemas(config: Config) -> tuple[ToolSchema, ...]:
     return tuple(
         schema(t.name, t.description, t.parameters)
         for t in config.tools
-        if t.description or t.parameters
+        if not t.function and (t.description or t.parameters)
     )
 
 
-def _rules(config: Config, system_prompt: str) -> _Rules:
+def _rules(config: Config, system_prompt: str, schemas: Sequence[ToolSchema]) -> _Rules:
+    names = (*(t.name for t in config.tools), *(s.name for s in schemas))
     return _Rules(
         config=config,
         system_prompt=system_prompt,
-        schemas=config_schemas(config),
-        tool_names=tuple(t.name for t in config.tools),
+        schemas=(*config_schemas(config), *schemas),
+        tool_names=tuple(dict.fromkeys(names)),
     )
 
 

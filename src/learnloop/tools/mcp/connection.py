@@ -1,0 +1,183 @@
+"""A connection to one MCP server, made anew whenever it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import anyio
+from mcp import Client, MCPError
+from mcp.client import Transport
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    CallToolResult,
+    TextContent,
+    Tool,
+)
+
+from learnloop.boundary import boundary
+from learnloop.config import McpConfig
+from learnloop.errors import EndpointError, ToolError
+from learnloop.outbound import Retry
+
+Connect = Callable[[Callable[[], None]], Transport]
+"""Makes a transport; it calls what it is given when the server is gone."""
+
+_KINDS = {CONNECTION_CLOSED: "connect", INVALID_REQUEST: "connect", INTERNAL_ERROR: "5xx"}
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # its tracebacks are told as faults
+
+
+class Connection:
+    """Owns the connection in one task, as the library's cancel scopes ask for.
+
+    Calls wait while the connection is being made anew, up to `start_timeout_s`.
+    """
+
+    def __init__(
+        self,
+        config: McpConfig,
+        connect: Connect,
+        redact: Callable[[str], str],
+        last_words: Callable[[], str],
+    ) -> None:
+        self._config, self._connect = config, connect
+        self._redact, self._last_words = redact, last_words
+        self._where = f"MCP server {config.name}"
+        self._client: Client | None = None
+        self._up, self._tried, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self._problem = ""
+        self._places = anyio.CapacityLimiter(config.max_concurrency)
+        self._task: asyncio.Task[None] | None = None
+        self.tools: tuple[Tool, ...] = ()
+
+    async def start(self) -> None:
+        """Connect, and learn which tools there are.
+
+        Raises:
+            EndpointError: the server does not come up; tells what it last wrote.
+        """
+        self._task = asyncio.create_task(self._own(), name=self._where)
+        await self._tried.wait()
+        if self._client is None:
+            await self.stop()
+            raise EndpointError(f"does not come up: {self._problem}", where=self._where)
+
+    async def stop(self) -> None:
+        """Close the connection and end the server's process."""
+        if self._task is not None:
+            self._task.cancel()
+            with anyio.CancelScope(shield=True), suppress(asyncio.CancelledError):
+                await self._task
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
+        """Call one of the server's tools; what the server refuses comes back as an error result.
+
+        Raises:
+            ToolError: it took too long, the connection broke, or the server broke the protocol.
+        """
+        async with self._places:
+            client = await self._connected()
+            with anyio.move_on_after(self._config.timeout_s):
+                try:
+                    with boundary("tool"):
+                        return await client.call_tool(name, arguments)
+                except ToolError as fault:
+                    return self._judged(fault)
+        raise self._fault(f"no result within {self._config.timeout_s:g} s", kind="timeout")
+
+    def _judged(self, fault: ToolError) -> CallToolResult:
+        """Return what the model did wrong as a result; raise what it did not do."""
+        cause = fault.__cause__
+        if not isinstance(cause, MCPError):
+            raise self._fault(_words(cause or fault), kind=fault.kind) from cause
+        if cause.code == INVALID_PARAMS:
+            text = TextContent(text=f"error: {cause.message}")
+            return CallToolResult(content=[text], is_error=True)
+        if cause.code == INVALID_REQUEST:
+            self._ended.set()  # so a server says that it no longer knows the session
+        raise self._fault(cause.message, kind=_KINDS.get(cause.code, "mcp")) from cause
+
+    async def _connected(self) -> Client:
+        with anyio.move_on_after(self._config.start_timeout_s):
+            while self._client is None:
+                await self._up.wait()
+            return self._client
+        raise self._fault(f"not connected: {self._problem}", kind="connect")
+
+    async def _own(self) -> None:
+        """Connect again and again; give up only when the very first time fails."""
+        attempt = 0
+        while True:
+            try:
+                with boundary("tool"):
+                    await self._hold()
+                attempt, self._problem = 0, "the connection ended"
+            except ToolError as fault:
+                self._problem = self._told(fault)
+            if not self._tried.is_set():
+                self._tried.set()
+                return
+            await anyio.sleep(Retry(first_delay_s=0.1).delay_s(attempt))
+            attempt += 1
+
+    async def _hold(self) -> None:
+        """Hold one connection until the server is gone."""
+        self._ended = anyio.Event()
+        limit_s = self._config.start_timeout_s
+        with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as scope:
+            async with Client(self._connect(self._ended.set)) as client:
+                self._learn(await _listed(client))
+                scope.deadline = math.inf
+                self._client = client
+                self._up.set()
+                self._tried.set()
+                try:
+                    await self._ended.wait()
+                finally:
+                    # At once: closing takes seconds, and calls must wait for the next connection.
+                    self._client, self._up = None, anyio.Event()
+        if scope.cancelled_caught:
+            raise ToolError(f"not ready within {limit_s:g} s", kind="timeout")
+
+    def _learn(self, tools: Sequence[Tool]) -> None:
+        """Keep the list of tools; a server that comes back with another one is of no use."""
+        if self._tried.is_set() and _dumped(tools) != _dumped(self.tools):
+            raise ToolError("it came back with another list of tools", kind="tools_changed")
+        self.tools = tuple(tools)
+
+    def _told(self, fault: ToolError) -> str:
+        text = _words(fault.__cause__) if fault.__cause__ else str(fault)
+        last = self._last_words()
+        return self._redact(f"{text}; it last wrote: {last}" if last else text)
+
+    def _fault(self, what: str, *, kind: str) -> ToolError:
+        return ToolError(self._redact(f"{self._where}: {what}"), kind=kind)
+
+
+async def _listed(client: Client) -> list[Tool]:
+    """Return the tools of all pages."""
+    page = await client.list_tools(cache_mode="bypass")
+    tools = list(page.tools)
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor, cache_mode="bypass")
+        tools += page.tools
+    return tools
+
+
+def _dumped(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    return [tool.model_dump(exclude={"meta"}) for tool in tools]
+
+
+def _words(error: BaseException | None) -> str:
+    """Return the first single error of a nested group in words."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return f"{type(error).__name__}: {error}"

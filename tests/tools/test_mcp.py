@@ -1,0 +1,286 @@
+"""Tools of MCP servers, over stdio and over streamable HTTP, against real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from learnloop.config import Config, McpConfig, NetworkConfig, ToolConfig
+from learnloop.errors import ConfigError, EndpointError, ToolError, UserError
+from learnloop.message import ToolCall, ToolSchema
+from learnloop.outbound import Outbound
+from learnloop.tool import Tool, ToolContext, ToolOutput
+from learnloop.tools.mcp.snapshot import changes, fingerprint, saved_schemas
+from learnloop.tools.opening import open_tools
+
+SERVER = Path(__file__).resolve().parent.parent / "mcp_server.py"
+CONTEXT = ToolContext(trace_id="trace_1")
+NAMES = ["add", "fail", "die", "wait", "secret", "picture"]
+
+Work = Callable[[Mapping[str, Tool]], Awaitable[Any]]
+
+
+def stdio(*words: str, **settings: Any) -> McpConfig:
+    command = ("{python}", str(SERVER), *(words or ("stdio",)))
+    return McpConfig(**{"name": "box", "command": command, "start_timeout_s": 20.0, **settings})
+
+
+def use(folder: Path, config: McpConfig, work: Work, **others: Any) -> Any:
+    """Open the tools of a server, and do something with them."""
+
+    async def run() -> Any:
+        whole = Config(mcp=(config,), network=NetworkConfig(allow_private=True), **others)
+        async with (
+            Outbound(allow_private=True) as outbound,
+            open_tools(whole, folder, lambda: folder, outbound) as tools,
+        ):
+            return await work(tools)
+
+    return anyio.run(run)
+
+
+async def call(tools: Mapping[str, Tool], name: str, **arguments: Any) -> ToolOutput:
+    text = json.dumps(arguments)
+    return await tools[name].call(ToolCall(id="call_1", name=name, arguments=text), CONTEXT)
+
+
+def refused(folder: Path, config: McpConfig, kind: type[UserError] = ConfigError) -> str:
+    async def nothing(tools: Mapping[str, Tool]) -> None: ...
+
+    with pytest.raises(kind) as caught:
+        use(folder, config, nothing)
+    assert "\n" not in caught.value.line()
+    return caught.value.line()
+
+
+@contextmanager
+def http_server() -> Generator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = serve(port)
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def serve(port: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(SERVER), "http", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(400):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return process
+        time.sleep(0.05)
+    raise AssertionError("the server does not listen")
+
+
+async def everything(tools: Mapping[str, Tool]) -> None:
+    assert list(tools) == NAMES
+    assert tools["add"].schema.description == "Add two numbers."
+    parameters = json.loads(tools["add"].schema.parameters_json)
+    assert parameters["required"] == ["a"]
+    assert await call(tools, "add", a=2, b=3) == ToolOutput(text="5")
+    failed = await call(tools, "fail", path="x")
+    assert failed.is_error
+    assert "no file x" in failed.text
+    assert (await call(tools, "add", a="no number")).is_error
+    assert (await call(tools, "picture")).text == "look:\n[image image/png]"
+    start_s = time.monotonic()
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(partial(call, tools, "wait", seconds=0.3))
+    assert time.monotonic() - start_s < 1.2
+
+
+def test_tools_over_stdio_answer_and_their_errors_are_shown(tmp_path: Path) -> None:
+    use(tmp_path, stdio(), everything)
+
+
+def test_tools_over_http_answer_and_their_errors_are_shown(tmp_path: Path) -> None:
+    with http_server() as url:
+        use(tmp_path, McpConfig(name="box", url=url), everything)
+
+
+def test_a_call_that_takes_too_long_is_a_fault_and_others_go_on(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        with pytest.raises(ToolError, match="no result within") as caught:
+            await call(tools, "wait", seconds=30)
+        assert caught.value.kind == "timeout"
+        assert (await call(tools, "add", a=1)).text == "2"
+
+    use(tmp_path, stdio(timeout_s=1.0), work)
+
+
+def test_a_server_that_dies_in_a_call_is_a_fault_and_is_started_again(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        with pytest.raises(ToolError, match="MCP server box") as caught:
+            await call(tools, "die", code=3)
+        assert caught.value.kind == "connect"
+        assert (await call(tools, "add", a=1)).text == "2"
+
+    use(tmp_path, stdio(), work)
+
+
+def test_a_server_killed_between_calls_costs_no_call(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        pid = int((await call(tools, "secret")).text.split()[-1])
+        os.kill(pid, signal.SIGKILL)
+        await anyio.sleep(0.2)
+        text = (await call(tools, "secret")).text
+        assert int(text.split()[-1]) != pid
+
+    use(tmp_path, stdio(), work)
+
+
+def test_the_process_is_gone_at_the_end(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> int:
+        return int((await call(tools, "secret")).text.split()[-1])
+
+    pid = use(tmp_path, stdio(), work)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_an_http_server_that_restarts_is_connected_to_again(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool], port: int) -> None:
+        with pytest.raises(ToolError):
+            await call(tools, "die", code=3)
+        process = await anyio.to_thread.run_sync(serve, port)
+        try:
+            assert (await call(tools, "add", a=1)).text == "2"
+        finally:
+            process.kill()
+            process.wait()
+
+    with http_server() as url:
+        port = int(url.split(":")[2].split("/")[0])
+        config = McpConfig(name="box", url=url, start_timeout_s=20)
+        use(tmp_path, config, partial(work, port=port))
+
+
+def test_calls_wait_for_the_connection_only_so_long(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool], port: int) -> None:
+        with pytest.raises(ToolError):
+            await call(tools, "die", code=3)
+        start_s = time.monotonic()
+        with pytest.raises(ToolError, match="not connected") as caught:
+            await call(tools, "add", a=1)
+        assert caught.value.kind == "connect"
+        assert time.monotonic() - start_s < 6
+
+    with http_server() as url:
+        port = int(url.split(":")[2].split("/")[0])
+        config = McpConfig(name="box", url=url, start_timeout_s=3)
+        use(tmp_path, config, partial(work, port=port))
+
+
+def test_a_server_that_comes_back_with_other_tools_is_not_used(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        (tmp_path / "more").touch()
+        with pytest.raises(ToolError):
+            await call(tools, "die", code=3)
+        with pytest.raises(ToolError, match="another list of tools"):
+            await call(tools, "add", a=1)
+
+    config = stdio("stdio", "-", str(tmp_path / "more"), start_timeout_s=5.0)
+    use(tmp_path, config, work)
+
+
+def test_what_a_server_last_wrote_is_quoted_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_OF_BOX", "sk-very-secret")
+    config = stdio("broken", env={"BOX_KEY": "${KEY_OF_BOX}"})
+    line = refused(tmp_path, config, EndpointError)
+    assert line.startswith("MCP server box: does not come up")
+    assert "cannot open the database" in line
+    log = (tmp_path / "mcp" / "box.log").read_text()
+    assert log.splitlines() == [
+        "hello from the server with [redacted]",
+        "cannot open the database",
+    ]
+
+
+def test_a_server_that_never_answers_is_told_in_time(tmp_path: Path) -> None:
+    line = refused(tmp_path, stdio("deaf", start_timeout_s=2.0), EndpointError)
+    assert "not ready within 2 s" in line
+
+
+def test_secrets_of_the_environment_reach_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_OF_BOX", "sk-very-secret")
+
+    async def work(tools: Mapping[str, Tool]) -> str:
+        return (await call(tools, "secret")).text
+
+    text = use(tmp_path, stdio(env={"BOX_KEY": "${KEY_OF_BOX}"}), work)
+    assert text.startswith("[redacted] ")
+
+
+def test_only_the_tools_that_are_asked_for_are_offered_under_their_prefix(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        assert list(tools) == ["box_add"]
+        assert (await call(tools, "box_add", a=1)).text == "2"
+
+    use(tmp_path, stdio(tools=("add",), prefix="box_"), work)
+    line = refused(tmp_path, stdio(tools=("subtract",)))
+    assert "has no tool `subtract`. It has: add, fail" in line
+
+
+def test_a_name_that_two_tools_have_is_one_line_with_a_fix(tmp_path: Path) -> None:
+    async def nothing(tools: Mapping[str, Tool]) -> None: ...
+
+    other = ToolConfig(name="add", server_url="http://127.0.0.1:9/")
+    with pytest.raises(ConfigError, match=r"`add` comes from .* and from MCP server `box`.*prefix"):
+        use(tmp_path, stdio(), nothing, tools=(other,))
+
+
+def test_mistakes_are_told_before_anything_is_started(tmp_path: Path) -> None:
+    assert "not found" in refused(tmp_path, McpConfig(name="box", command=("no-such-program",)))
+    assert "NOT_SET" in refused(tmp_path, stdio(env={"A": "${NOT_SET}"}))
+    assert "forbids" in refused(tmp_path, McpConfig(name="box", url="http://169.254.169.254/mcp"))
+
+
+def test_private_addresses_are_refused_unless_they_are_allowed(tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        config = Config(mcp=(McpConfig(name="box", url=url),))
+        async with Outbound() as outbound, open_tools(config, tmp_path, lambda: tmp_path, outbound):
+            raise AssertionError("unreachable")
+
+    with http_server() as url:
+        with pytest.raises(ConfigError, match="allow_private"):
+            anyio.run(run, url)
+        with pytest.raises(EndpointError, match="allow_private"):
+            anyio.run(run, url.replace("127.0.0.1", "localhost"))
+
+
+def test_the_list_of_tools_is_kept_and_its_changes_are_named(tmp_path: Path) -> None:
+    async def nothing(tools: Mapping[str, Tool]) -> None: ...
+
+    config = stdio()
+    use(tmp_path, config, nothing)
+    kept = saved_schemas(tmp_path, [config])
+    assert [schema.name for schema in kept] == NAMES
+    before = fingerprint(kept)
+    assert changes(before, before) == ""
+    other = ToolSchema(name="add", description="Other.", parameters_json="{}")
+    new = ToolSchema(name="new", description="", parameters_json="{}")
+    after = fingerprint([other, *kept[2:], new])
+    assert changes(before, after) == "new is new, fail is gone, add is another"
