@@ -73,6 +73,8 @@ format: $(DEV)
 	$(BIN)/python docs/generate.py
 
 bench: $(DEV)
+	$(BIN)/python bench/runner.py --check
+	$(BIN)/python bench/store.py --check
 	$(BIN)/python bench/demo.py --check
 
 clean:

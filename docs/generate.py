@@ -14,14 +14,14 @@ from pathlib import Path
 from learnloop.faults import faults_page
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "learnloop" / "config.py"
+SOURCES = ROOT / "src" / "learnloop" / "config"
 TARGET = ROOT / "docs" / "config.md"
 FAULTS = ROOT / "docs" / "faults.md"
 
 HEAD = """# Configuration
 
-Every key of `learnloop.toml`, made from `src/learnloop/config.py` by `docs/generate.py`: edit that
-file, not this one. A key is set by the file, over it by the environment
+Every key of `learnloop.toml`, made from `src/learnloop/config/` by `docs/generate.py`: edit those
+files, not this one. A key is set by the file, over it by the environment
 (`LEARNLOOP_TRAIN__STEPS=20` sets `train.steps`), over that by a flag of the command line.
 """
 
@@ -41,8 +41,9 @@ def main() -> int:
 
 def render() -> str:
     """Return the whole reference as Markdown."""
-    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCES.glob("*.py"))]
+    nodes = [node for tree in trees for node in tree.body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     sections: list[str] = []
     _add_sections(classes, classes["Config"], "", sections)
     return HEAD + "".join(sections)

@@ -10,8 +10,9 @@ import asyncio
 import json
 import random
 import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,13 @@ class FaultServer:
     def url(self, path: str, scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.port}/{path}"
 
+    def until(self, met: Callable[[], object], limit_s: float = 30.0) -> None:
+        """Wait, in a thread of the test, until the server has seen something."""
+        end_s = time.monotonic() + limit_s
+        while not met():
+            assert time.monotonic() < end_s, "the server did not see it in time"
+            time.sleep(0.01)
+
     # --- deciding ---
 
     def decide(self, path: str, data: Mapping[str, Any]) -> str:
@@ -89,7 +97,8 @@ class FaultServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it is closed."""
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            # Cancelled when the server stops: asyncio would log that as an error of its callback.
+            with suppress(ConnectionError, EOFError, asyncio.CancelledError):
                 first = await reader.readexactly(1)
                 if first == b"\x16":
                     # A TLS handshake; nobody here can answer it.

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ImageContent, TextContent
+from mcp.types import ImageContent, TextContent
 
 server = MCPServer("box")
+PIPE = os.fstat(1)
+waiting: list[int] = []
+everybody = anyio.Event()
 
 
 @server.tool()
@@ -33,10 +39,32 @@ def die(code: int) -> str:
 
 
 @server.tool()
+async def hang_up(seconds: float) -> str:
+    """Close the connection and refuse to end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for fd in range(64):  # the library talks through a copy of stdout
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(fd), PIPE):
+                os.close(fd)
+    time.sleep(seconds)  # noqa: ASYNC251 - it hears nothing any more
+    return ""
+
+
+@server.tool()
 async def wait(seconds: float) -> str:
     """Wait."""
     await anyio.sleep(seconds)
     return "waited"
+
+
+@server.tool()
+async def meet(count: int) -> str:
+    """Wait until so many calls are here at once."""
+    waiting.append(count)
+    if len(waiting) >= count:
+        everybody.set()
+    await everybody.wait()
+    return "met"
 
 
 @server.tool()
@@ -51,7 +79,7 @@ def picture() -> list[TextContent | ImageContent]:
     return [TextContent(text="look:"), ImageContent(data="AAAA", mime_type="image/png")]
 
 
-if len(sys.argv) > 3 and os.path.exists(sys.argv[3]):
+if len(sys.argv) > 3 and Path(sys.argv[3]).exists():
 
     @server.tool()
     def late() -> str:

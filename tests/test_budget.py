@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import anyio
+import anyio.to_thread
 import pytest
 from tests.fault_server import FaultServer, fault_server
 from tests.idle_run import idle_run
 
+from learnloop.batch import attempts_on
 from learnloop.budget import Spend, reached
 from learnloop.config import AgentConfig, BudgetConfig, PricesConfig, ToolConfig, TrainConfig
 from learnloop.errors import EndpointError, StoppedEarly
@@ -24,7 +26,7 @@ from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
 from learnloop.outbound import BreakerRules, Outbound, Retry
 from learnloop.project import Parts
 from learnloop.rollout import Planned, Setup, roll_out
-from learnloop.run import UNTRAINED, Run, attempts_on
+from learnloop.run import UNTRAINED, Run
 from learnloop.task import Task
 from learnloop.tools import http_tools
 from learnloop.tools.episode import EpisodeEnd
@@ -101,8 +103,8 @@ def test_each_limit_of_a_rollout_ends_it_as_configured(
 
 
 def test_wall_time_may_leave_a_last_turn() -> None:
-    slow = ScriptedModel(forever, latency_s=0.2)
-    trace = roll(replace(WIDE, max_wall_s=0.5, at_wall_limit="last_turn"), slow)
+    slow = ScriptedModel(forever, latency_s=0.1)
+    trace = roll(replace(WIDE, max_wall_s=1.5, at_wall_limit="last_turn"), slow)
     assert (trace.outcome, trace.finish_reason) == ("graded", "wall_time")
     assert trace.score is not None
 
@@ -225,15 +227,17 @@ def test_the_compute_multiplier_scales_rollouts_of_a_task_and_leaves_tasks_of_a_
 # --- the end of an episode -----------------------------------------------------------------------
 
 
-async def _tell_when_over(server: FaultServer, path: str, cancel_s: float | None) -> list[str]:
-    """Make a rollout, cancelled after some time if given; return what ended by the server's log."""
+async def _tell_when_over(
+    server: FaultServer, cancel_when: Callable[[], object] | None
+) -> list[str]:
+    """Make a rollout, cancelled when something is met; return what ended by the server's log."""
     async with Outbound(allow_private=True, retry=FAST) as outbound:
         configs = [
             ToolConfig(
                 name=name,
                 server_url=server.url("cat"),
                 timeout_s=20,
-                episode_end_url=server.url(path),
+                episode_end_url=server.url("end"),
             )
             for name in ("cat", "dog")
         ]
@@ -246,26 +250,28 @@ async def _tell_when_over(server: FaultServer, path: str, cancel_s: float | None
             sampling=Sampling(),
             on_end=EpisodeEnd(configs, outbound, environ={}).tell,
         )
-        with anyio.move_on_after(cancel_s or 60):
-            await roll_out(PLANNED, setup)
+        async with anyio.create_task_group() as group:
+            group.start_soon(roll_out, PLANNED, setup)
+            if cancel_when:
+                await anyio.to_thread.run_sync(server.until, cancel_when)
+                group.cancel_scope.cancel()
     return [trace for trace, what in server.log if what == "episode_end"]
 
 
 def test_stateful_tools_are_told_once_when_a_rollout_is_over_however_it_ended() -> None:
     for script in ({"cat": ["good"]}, {"cat": ["5xx"]}):
         with fault_server(script=script) as server:
-            ended = anyio.run(_tell_when_over, server, "end", None)
+            ended = anyio.run(_tell_when_over, server, None)
         assert len(ended) == 1
         assert server.log[ended[0], "episode_end"] == ["good"]
 
 
 def test_a_cancelled_rollout_cancels_its_calls_and_still_tells_that_it_is_over() -> None:
     with fault_server(script={"cat": ["drip"]}, keep_bodies=True) as server:
-        ended = anyio.run(_tell_when_over, server, "end", 0.3)
+        # Both calls of the turn are under way, and the server sees both connections close.
+        ended = anyio.run(_tell_when_over, server, lambda: server.injected["cat", "drip"] == 2)
         assert len(ended) == 1
-        anyio.run(anyio.sleep, 0.3)
-        # Both calls of the turn were under way, and the server saw both connections close.
-        assert server.injected["cat", "drip"] == server.hung_up == 2
+        server.until(lambda: server.hung_up == 2)
     last = json.loads(server.bodies[-1][2])
     assert last == {"type": "episode_end", "trace_id": ended[0]}
 

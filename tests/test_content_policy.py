@@ -10,9 +10,10 @@ import pytest
 from tests.idle_run import idle_run
 from tests.store.rich_trace import SECRETS, rich_trace
 
+from learnloop.batch import attempts_on
 from learnloop.errors import ConfigError
 from learnloop.report.cases import differences, trajectory
-from learnloop.run import CURRENT, Run, attempts_on
+from learnloop.run import CURRENT, Run
 from learnloop.store.content import reduce
 from learnloop.trace import Content, Trace
 

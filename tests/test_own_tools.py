@@ -43,7 +43,10 @@ def lines(report: CheckReport, level: str) -> list[str]:
 
 
 def test_rows_without_tools_offer_functions_mcp_tools_and_the_corpus(tmp_path: Path) -> None:
-    opened = project(tmp_path, FUNCTION + MCP + CORPUS)
+    tame = (
+        'tools = ["add", "fail", "wait", "meet", "secret", "picture"]\n'  # `die` would be a fault
+    )
+    opened = project(tmp_path, FUNCTION + MCP + tame + CORPUS)
     report = checked(opened)
     assert lines(report, "error") == []
     names = [schema.name for schema in opened.tasks()[0].tools]

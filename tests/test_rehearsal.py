@@ -8,12 +8,14 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.loopback import Answer, serving
 from tests.tiny_project import CONFIG, a_row, edit, make_project, write_rows
 
 from learnloop.check import CheckReport, check
 from learnloop.codec.chat import schema
 from learnloop.project import Project
 from learnloop.rehearsal import made_up
+from learnloop.toolcheck import TRACE
 from learnloop.tools.arguments import argument_error
 
 GRADER = '[grader]\ntype = "endpoint"\nurl = "{service:box}/grade"\n\n[network]'
@@ -47,6 +49,18 @@ def test_every_tool_is_called_and_the_grader_judges_the_answer(root: Path):
         ("grader", rollouts),
     ]
     assert all(use.seconds > 0 and use.minutes > 0 for use in report.uses)
+
+
+def test_the_rehearsal_ends_its_episode_and_so_do_the_dry_calls(root: Path):
+    with serving(lambda _: Answer()) as server:
+        edit(
+            root, 'description = "Finds."', f'episode_end_url = "{server.url}"\ndescription = "F."'
+        )
+        assert checked(root).ok
+    rehearsed, dry = (seen.data for seen in server.seen)
+    assert dry == {"type": "episode_end", "trace_id": TRACE}
+    assert rehearsed["type"] == "episode_end"
+    assert rehearsed["trace_id"] != TRACE
 
 
 def test_a_small_budget_of_calls_does_not_keep_a_tool_from_being_called(root: Path):

@@ -12,11 +12,12 @@ import pytest
 from tests.e2e.small_project import make_small_project
 from tests.idle_run import idle_run
 
+from learnloop.batch import attempts_on, interleaved
 from learnloop.errors import EndpointError, StoppedEarly
 from learnloop.event import Event
 from learnloop.learn import measure
 from learnloop.project import Project
-from learnloop.run import UNTRAINED, Run, _interleaved, attempts_on
+from learnloop.run import UNTRAINED, Run
 from learnloop.session import Session, at_work, begin, checked_tasks, project_store
 
 
@@ -150,7 +151,7 @@ def test_which_arm_of_a_pair_begins_is_drawn(tmp_path: Path):
     with idle_run(tmp_path / "small") as (_, run):
         tried = attempts_on(run.sample("confirm", 2), times=10)
         arms = [run.batch("confirm", w, tried) for w in (UNTRAINED, f"{run.id}/step-1")]
-        order = list(_interleaved(arms, [{}, {}]))
+        order = list(interleaved(arms, [{}, {}]))
     firsts = [job.batch is arms[0] for job in order[::2]]
     assert all(
         a.planned.seed == b.planned.seed for a, b in zip(order[::2], order[1::2], strict=True)

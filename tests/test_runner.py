@@ -136,8 +136,14 @@ def test_cancelling_stops_every_rollout_and_keeps_what_was_reported() -> None:
         return trace_of(planned, retry)
 
     async def main() -> bool:
-        with anyio.move_on_after(0.1) as scope:
-            await run_many(PLAN, roll, max_concurrency=4, on_trace=seen.append)
+        with anyio.CancelScope() as scope:
+
+            def note(trace: Trace) -> None:
+                seen.append(trace)
+                if len(seen) == 2:
+                    scope.cancel()
+
+            await run_many(PLAN, roll, max_concurrency=4, on_trace=note)
         return scope.cancelled_caught
 
     assert anyio.run(main)

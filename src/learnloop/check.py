@@ -258,7 +258,7 @@ async def _running(
         rehearsal: Rehearsal | None = None
         if rehearsed and all(f.level != "error" for f in findings):
             task = next((t for t in tasks if t.split == "train"), tasks[0])
-            rehearsal = await rehearse(task, parts.tools, parts.grader, project.config.agent)
+            rehearsal = await rehearse(task, parts, project.config.agent)
             findings.append(rehearsal.finding())
         if parts.on_end is not None:
             await parts.on_end(TRACE)

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from learnloop.batch import attempts_on
 from learnloop.config import GateConfig
 from learnloop.gate import (
     ErrorPool,
@@ -41,7 +42,7 @@ from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
 from learnloop.probe import probe
 from learnloop.provenance import task_set_hash
 from learnloop.report import ArmName
-from learnloop.run import CURRENT, UNTRAINED, Run, attempts_on
+from learnloop.run import CURRENT, UNTRAINED, Run
 from learnloop.splits import find_leaks, in_split
 from learnloop.summary import step_record, summarize
 from learnloop.task import Split, Task

@@ -20,9 +20,10 @@ from learnloop.grader import Grader
 from learnloop.message import Message, ToolSchema
 from learnloop.model import Sampling
 from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
+from learnloop.project import Parts
 from learnloop.rollout import Planned, Setup, roll_out
 from learnloop.task import Task
-from learnloop.tool import Tool
+from learnloop.tools.cassette import ReplayedTool
 from learnloop.trace import Score, Trace
 
 ANSWER = "Answer: this is only a rehearsal"
@@ -114,11 +115,13 @@ class _Timed:
         return score
 
 
-async def rehearse(
-    task: Task, tools: Mapping[str, Tool], grader: Grader, limits: AgentConfig
-) -> Rehearsal:
-    """Make the one rollout; a fault of tool or grader is in its trace."""
-    timed = _Timed(grader=grader)
+async def rehearse(task: Task, parts: Parts, limits: AgentConfig) -> Rehearsal:
+    """Make the one rollout; a fault of tool or grader is in its trace.
+
+    Tools that answer from a cassette are not called: made-up arguments are not on it.
+    """
+    tools, timed = parts.tools, _Timed(grader=parts.grader)
+    replayed = any(isinstance(tool, ReplayedTool) for tool in tools.values())
     # One call of each tool and an answer, whatever the project allows its agent.
     room = replace(
         limits,
@@ -128,11 +131,12 @@ async def rehearse(
     )
     setup = Setup(
         label="check",
-        model=ScriptedModel(_script),
+        model=ScriptedModel(_answer if replayed else _script),
         tools=tools,
         grader=timed,
         limits=room,
         sampling=Sampling(),
+        on_end=parts.on_end,
     )
     planned = Planned(task=task, candidate_id="rehearsal", attempt=0, seed=0)
     trace = await roll_out(planned, setup)
@@ -146,6 +150,11 @@ def _script(messages: Sequence[Message], tools: Sequence[ToolSchema], seed: int)
     for tool in tools:
         if tool.name not in called:
             return [ScriptedCall(name=tool.name, arguments=made_up(tool, asked))]
+    return ANSWER
+
+
+def _answer(messages: Sequence[Message], tools: Sequence[ToolSchema], seed: int) -> Played:
+    """Answer at once."""
     return ANSWER
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
 
+from learnloop.batch import Attempts, Batch, Found, Job, interleaved, key_of
 from learnloop.budget import Spend, reached
 from learnloop.candidate import Candidate
 from learnloop.config import Config
@@ -34,45 +33,6 @@ CURRENT = "current"
 """The weights that are being trained."""
 MOST_LOST = 0.5
 """A stage that loses more than this share of its rollouts to faults stops the run."""
-
-Attempts = Sequence[tuple[Task, int]]
-"""What is to be tried: tasks, each with the number of the attempt."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Rollouts that belong together: what is tried, on which weights, and where it is filed.
-
-    `stage`, `step` and candidate name the place in the store, so two batches of one candidate on
-    the same tasks (an A/A comparison) need stages of their own. What is trained on is stored in full
-    until the update is saved, whatever the project keeps.
-    """
-
-    stage: str
-    step: int
-    weights: str
-    candidate: Candidate
-    temperature: float
-    plan: tuple[Planned, ...]
-    is_trained_on: bool = False
-
-    @property
-    def place(self) -> tuple[str, int, str]:
-        """Return where its rollouts are filed."""
-        return self.stage, self.step, self.candidate.id
-
-
-_Key = tuple[str, int]
-_Found = dict[_Key, Trace]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Job:
-    """One rollout to make, and the batch it belongs to."""
-
-    batch: Batch
-    planned: Planned
-    found: _Found
 
 
 @dataclass(kw_only=True)
@@ -258,12 +218,12 @@ class Run:
         if len({batch.place for batch in batches}) < len(batches):
             raise ValueError("two batches of one candidate need stages of their own")
         found = [self._stored(batch) for batch in batches]
-        jobs = [job for job in _interleaved(batches, found) if _key(job.planned) not in job.found]
+        jobs = [job for job in interleaved(batches, found) if key_of(job.planned) not in job.found]
         allowed = jobs[: self._rollouts_left(len(jobs))]
         if allowed:
             await self._make_all(allowed, len(jobs))
         traces = [
-            [known[key] for key in map(_key, batch.plan) if key in known]
+            [known[key] for key in map(key_of, batch.plan) if key in known]
             for batch, known in zip(batches, found, strict=True)
         ]
         if allowed:
@@ -277,7 +237,7 @@ class Run:
         """Reduce what is stored of training rollouts whose update is saved, as the project wants it."""
         self.store.reduce(self.id, self.config.store.content, "train", upto=step)
 
-    def _stored(self, batch: Batch) -> _Found:
+    def _stored(self, batch: Batch) -> Found:
         """Return the rollouts of a batch that are not made again: those with a score, or given up."""
         found = self._known(batch)
         if batch.is_trained_on and any(t.content != "full" and t.score for t in found.values()):
@@ -288,7 +248,7 @@ class Run:
             )
         return found
 
-    def _known(self, batch: Batch) -> _Found:
+    def _known(self, batch: Batch) -> Found:
         return {
             (trace.task_id, trace.attempt): trace
             for trace in self.history.traces(batch.stage, batch.step)
@@ -296,7 +256,7 @@ class Run:
             and (trace.outcome != "infra_fault" or trace.id in self.given_up)
         }
 
-    async def _make_all(self, jobs: Sequence[_Job], wanted: int) -> None:
+    async def _make_all(self, jobs: Sequence[Job], wanted: int) -> None:
         """Make rollouts, out of so many wanted, and put each where its batch finds it."""
         await self.load(job.batch.weights for job in jobs)
         done = 0
@@ -311,9 +271,9 @@ class Run:
         limit = self.config.train.max_concurrency
         made = await run_many(jobs, self._make, max_concurrency=limit, on_trace=count)
         for job, trace in zip(jobs, made, strict=True):
-            job.found[_key(job.planned)] = trace
+            job.found[key_of(job.planned)] = trace
 
-    async def _make(self, job: _Job, retry: int) -> Trace:
+    async def _make(self, job: Job, retry: int) -> Trace:
         """Make one rollout and file it."""
         config = self.config
         if over := reached(self.spend, self.spent_s / 60, config.budget, config.prices):
@@ -373,31 +333,3 @@ def _stopped_by(run_id: str, where: str, what: str) -> EndpointError:
 
 def _go_on(run_id: str) -> str:
     return f"`learnloop train --resume {run_id}`"
-
-
-def attempts_on(tasks: Iterable[Task], times: int = 1) -> list[tuple[Task, int]]:
-    """Return so many attempts on each task; a task that comes twice goes on counting."""
-    seen = Counter[str]()
-    out: list[tuple[Task, int]] = []
-    for task in tasks:
-        out += [(task, seen[task.id] + i) for i in range(times)]
-        seen[task.id] += times
-    return out
-
-
-def _key(planned: Planned) -> _Key:
-    return planned.task.id, planned.attempt
-
-
-def _interleaved(batches: Sequence[Batch], found: Sequence[_Found]) -> Iterator[_Job]:
-    """Yield jobs of all batches in turn; which batch goes first in a round is drawn by its seed.
-
-    So a slow drift of the world hits both arms of a comparison.
-    """
-    for row in zip_longest(*(batch.plan for batch in batches)):
-        jobs = [
-            _Job(batch=batch, planned=planned, found=known)
-            for batch, planned, known in zip(batches, row, found, strict=True)
-            if planned is not None
-        ]
-        yield from jobs if jobs[0].planned.seed % 2 == 0 else reversed(jobs)

@@ -30,9 +30,9 @@ async def run_many(
     """Make every planned rollout, at most `max_concurrency` at a time.
 
     A rollout that ends in an infrastructure fault is tried again up to `infra_retries` times where
-    the error policy (`faults.py`) says so, and never disturbs the others. `on_trace` gets every trace as it is finished, those that were
-    retried too, so that faults can be counted; the returned list has the last try of each, in the
-    order of the plan.
+    the error policy (`faults.py`) says so, and never disturbs the others. `on_trace` gets every
+    trace as it is finished, those that were retried too, so that faults can be counted; the
+    returned list has the last try of each, in the order of the plan.
 
     Raises:
         UserError, or whatever `roll` or `on_trace` raises: the remaining rollouts are cancelled.

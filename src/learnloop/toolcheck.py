@@ -36,24 +36,37 @@ def corpus_findings(project: Project) -> Iterator[Finding]:
 
 
 async def tool_finding(tool: Tool, tasks: Sequence[Task], latencies: dict[str, float]) -> Finding:
-    """Call a tool without arguments: any answer below 500 shows that it is there; time it."""
-    name, where = tool.schema.name, f"tool `{tool.schema.name}`"
+    """Call a tool without arguments: any answer that is no fault shows that it is there."""
+    where = f"tool `{tool.schema.name}`"
     if isinstance(tool, ReplayedTool):
         return Finding(level="ok", what="answers from a cassette", where=where)
     item: Mapping[str, object] = tasks[0].item if tasks else {}
     context = ToolContext(trace_id=TRACE, item=item)
     try:
-        answer = await tool.call(_call(name), context)
-        other = await tool.call(_call(_UNKNOWN), context) if answer.is_error else answer
-        latencies[name] = await latency_of(tool, _call(name), context)
+        if isinstance(tool, HttpTool):
+            return await _served(tool, context, latencies)
+        await tool.call(_call(tool.schema.name), context)
     except BoundaryError as error:
         return Finding(
             level="error",
-            what=str(error).removeprefix(f"tool {name}: "),
+            what=str(error).removeprefix(f"tool {tool.schema.name}: "),
             where=where,
             fix=_mend(tool),
             exit_code=EndpointError.exit_code,
         )
+    return Finding(level="ok", what="answers", where=where)
+
+
+async def _served(tool: HttpTool, context: ToolContext, latencies: dict[str, float]) -> Finding:
+    """Call a tool over HTTP, judge whether its server knows it, and time it.
+
+    Raises:
+        ToolError: it does not answer, or with a fault.
+    """
+    name, where = tool.schema.name, f"tool `{tool.schema.name}`"
+    answer = await tool.call(_call(name), context)
+    other = await tool.call(_call(_UNKNOWN), context) if answer.is_error else answer
+    latencies[name] = await latency_of(tool, _call(name), context)
     if answer.status in _REFUSALS:
         return Finding(
             level="error",

@@ -86,3 +86,6 @@ def test_recorded_calls_are_answered_without_the_tools(own: Path, learnloop: Lea
     assert 'does not have the call double({"number":5})' in done.line
     checked = learnloop("check", "--json", cwd=own).json
     assert [f for f in checked["findings"] if f["level"] == "error"] == []
+    told = {f["where"]: f["what"] for f in checked["findings"]}
+    assert told["tool `double`"] == "answers from a cassette"
+    assert told["rehearsal"] == "0 tools called; graded 0"

@@ -67,9 +67,10 @@ class Small:
         return Done(code=code, out=out.getvalue(), err=err.getvalue())
 
     def wait(self, when: Moment, process: subprocess.Popen[str]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not when(self):
             if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
                 pytest.fail(f"the moment did not come: {process.communicate()}")
             time.sleep(0.002)
 

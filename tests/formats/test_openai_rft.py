@@ -22,6 +22,7 @@ from tests.formats.hosted_job import (
     write_job,
 )
 
+from learnloop.codec import load_config
 from learnloop.errors import ConfigError, UserError
 from learnloop.formats.openai_rft import Imported, Sources, read_job_files
 from learnloop.formats.openai_rft.grader import Grading
@@ -281,11 +282,48 @@ def test_a_string_check_of_another_shape_is_not_mapped(tmp_path: Path, change: d
 
 
 def test_an_endpoint_keeps_its_address_and_says_what_is_ignored(tmp_path: Path):
-    grader = {**ENDPOINT, "rate_limit": 10, "pass_threshold": 0.5}
+    grader = {**ENDPOINT, "name": "mine", "rate_limit": 0, "pass_threshold": 0, "warp": 9}
     imported = read_job_files(write_job(tmp_path, grader=grader))
     assert settings_of(imported)["grader"] == ENDPOINT
-    assert fates(imported)["grader: rate_limit"] == "ignored"
-    assert fates(imported)["grader: pass_threshold"] == "ignored"
+    for name in ("name", "rate_limit", "pass_threshold", "warp"):
+        assert fates(imported)[f"grader: {name}"] == "ignored"
+
+
+def test_an_endpoints_pass_mark_and_rate_are_settings_and_the_unit_is_told(tmp_path: Path):
+    grader = {**ENDPOINT, "rate_limit": 10, "pass_threshold": 0.5}
+    sources = write_job(tmp_path, grader=grader)
+    imported = read_job_files(sources)
+    assert settings_of(imported)["grader"] == grader
+    told = {m.source: m for m in imported.mapped}
+    threshold, rate = told["grader: pass_threshold"], told["grader: rate_limit"]
+    assert (threshold.fate, threshold.target) == ("taken", "grader.pass_threshold")
+    assert (rate.fate, rate.target) == ("approximated", "grader.rate_limit")
+    assert rate.why == "taken as requests a second; the hosted service does not document its unit"
+
+
+@pytest.mark.parametrize("threshold", [5, -0.5])
+def test_a_pass_mark_on_another_scale_is_not_mapped(tmp_path: Path, threshold: float):
+    grader = {**ENDPOINT, "pass_threshold": threshold}
+    imported = read_job_files(write_job(tmp_path, grader=grader))
+    assert [m.source for m in imported.unmapped] == ["grader: pass_threshold"]
+    assert settings_of(imported)["grader"] == ENDPOINT
+    assert imported.gradeable
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pass_threshold": "0.5"}, "`pass_threshold` is not a number"),
+        ({"pass_threshold": True}, "`pass_threshold` is not a number"),
+        ({"rate_limit": [1]}, "`rate_limit` is not a number"),
+        ({"rate_limit": float("inf")}, "is not valid JSON: Infinity is no JSON number"),
+        ({"rate_limit": -1}, "`rate_limit` is -1, outside 0 to 1e+06"),
+    ],
+)
+def test_a_limit_that_is_no_number_is_refused(tmp_path: Path, change: dict[str, Any], words: str):
+    told = refused(write_job(tmp_path, grader={**ENDPOINT, **change}))
+    assert told.startswith(str(tmp_path / "grader.json"))
+    assert words in told
 
 
 def test_graders_that_are_not_here_yet_are_named_one_by_one(tmp_path: Path):
@@ -338,11 +376,12 @@ def test_arguments_become_settings_and_each_is_told(tmp_path: Path):
     imported = read_job_files(write_job(tmp_path, job=JOB))
     settings = settings_of(imported)
     assert settings["project"]["name"] == "shop"
-    # 6 rows x 3 epochs / 4 rows a step, rounded up; 8 rollouts of a row at 1, 4 at 0.5.
+    # 6 rows x 3 epochs / 4 rows a step, rounded up; 8 rollouts of a row before the multiplier.
     assert settings["train"] == {
         "seed": 7,
-        "rollouts": 16,
-        "group_size": 4,
+        "rollouts": 32,
+        "group_size": 8,
+        "compute_multiplier": 0.5,
         "steps": 5,
         "eval_every": 2,
         "rft": {"learning_rate": 6e-5},
@@ -353,6 +392,16 @@ def test_arguments_become_settings_and_each_is_told(tmp_path: Path):
     assert told["compute_multiplier"] == told["learning_rate_multiplier"] == "approximated"
     assert told["model"] == told["eval_samples"] == told["reasoning_effort"] == "ignored"
     assert all(m.why for m in imported.mapped if m.fate in {"approximated", "ignored"})
+
+
+def test_the_settings_are_valid_and_make_as_many_rollouts_as_is_told(tmp_path: Path):
+    imported = read_job_files(write_job(tmp_path, job=JOB, grader={**ENDPOINT, "rate_limit": 10}))
+    (tmp_path / "learnloop.toml").write_text(imported.files["learnloop.toml"])
+    config = load_config(tmp_path / "learnloop.toml")
+    assert (config.train.tasks_per_step, config.train.per_task) == (4, 4)
+    why = {m.source: m.why for m in imported.mapped}
+    assert why["batch_size"] == "4 rows a step, 4 rollouts each"
+    assert why["compute_multiplier"].startswith("4 rollouts of a row: 1 means 8 here, 32 on")
 
 
 def test_auto_leaves_the_defaults_and_an_unknown_argument_is_told(tmp_path: Path):
@@ -388,6 +437,7 @@ def test_grader_and_tools_may_stand_in_the_job(tmp_path: Path):
         ({"hyperparameters": {"n_epochs": "two"}}, "`n_epochs` is 'two'"),
         ({"hyperparameters": {"n_epochs": True}}, "`n_epochs` is 'True'"),
         ({"hyperparameters": {"compute_multiplier": 11}}, "`compute_multiplier` is '11'"),
+        ({"hyperparameters": {"compute_multiplier": 1e-5}}, "`compute_multiplier` is '1e-05'"),
         ({"hyperparameters": [1]}, "hyperparameters: must be a JSON object"),
         ({"method": {"type": "dpo"}}, "is a job of type `dpo`, not `reinforcement`"),
         ({"suffix": 5}, "`suffix` is not a text"),

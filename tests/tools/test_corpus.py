@@ -59,7 +59,21 @@ def test_search_returns_paths_and_snippets_best_first(docs: Path) -> None:
     assert lines[1] == "readme.md | All reports of the company."
 
 
-@pytest.mark.parametrize("query", ['"', "AND OR NOT", "a* NEAR(", "path:x", "", "'; drop"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        '"',
+        "\ud800",
+        "word " * 20_000,
+        " ".join(map(str, range(5000))),
+        "AND OR NOT",
+        "a* NEAR(",
+        "path:x",
+        "",
+        "'; drop",
+    ],
+    ids=lambda query: ascii(query[:20]),
+)
 def test_no_query_breaks_the_search(docs: Path, query: str) -> None:
     assert not ask(docs, "search", query=query).is_error
 
@@ -83,6 +97,7 @@ def test_cat_shows_a_document_and_says_how_to_go_on(docs: Path) -> None:
     assert first[-1] == "... (lines 1 to 4 of 30; start=5 goes on)"
     rest = ask(docs, "cat", {"cat_characters": 100}, path="long.txt", start=29).text
     assert rest == "line 29 of many words\nline 30 of many words"
+    assert ask(docs, "cat", {"cat_characters": 100}, path="long.txt", start=29.0).text == rest
     assert ask(docs, "cat", path="long.txt", start=31).is_error
 
 
@@ -93,7 +108,17 @@ def test_one_endless_line_can_be_read_to_its_end(docs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../secret.txt", "/etc/passwd", "link.txt", "up/secret.txt", "2023/../../secret.txt"]
+    "path",
+    [
+        "../secret.txt",
+        "/etc/passwd",
+        "\ud800",
+        "a\0b",
+        "link.txt",
+        "up/secret.txt",
+        "2023/../../secret.txt",
+    ],
+    ids=ascii,
 )
 def test_no_path_leads_out_of_the_folder(docs: Path, path: str) -> None:
     assert ask(docs, "cat", path=path).is_error

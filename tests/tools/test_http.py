@@ -191,10 +191,10 @@ def test_a_tls_error_is_a_fault_of_its_own_kind() -> None:
 
 def test_a_slow_server_times_out_and_is_tried_again() -> None:
     def slow(seen: Seen) -> Answer:
-        time.sleep(0.3)
+        time.sleep(0.6)
         return good(seen)
 
-    error, tries = fault(slow, timeout_s=0.05)
+    error, tries = fault(slow, timeout_s=0.25)
     assert (error.kind, tries) == ("timeout", 4)
 
 

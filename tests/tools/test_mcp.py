@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,14 @@ from learnloop.tools.opening import open_tools
 
 SERVER = Path(__file__).resolve().parent.parent / "mcp_server.py"
 CONTEXT = ToolContext(trace_id="trace_1")
-NAMES = ["add", "fail", "die", "wait", "secret", "picture"]
+NAMES = ["add", "fail", "die", "hang_up", "wait", "meet", "secret", "picture"]
 
 Work = Callable[[Mapping[str, Tool]], Awaitable[Any]]
 
 
 def stdio(*words: str, **settings: Any) -> McpConfig:
     command = ("{python}", str(SERVER), *(words or ("stdio",)))
-    return McpConfig(**{"name": "box", "command": command, "start_timeout_s": 20.0, **settings})
+    return replace(McpConfig(name="box", command=command), **settings)
 
 
 def use(folder: Path, config: McpConfig, work: Work, **others: Any) -> Any:
@@ -99,13 +100,13 @@ async def everything(tools: Mapping[str, Tool]) -> None:
     failed = await call(tools, "fail", path="x")
     assert failed.is_error
     assert "no file x" in failed.text
-    assert (await call(tools, "add", a="no number")).is_error
+    for text in ("no number", "half a pair: \ud800"):
+        assert (await call(tools, "add", a=text)).is_error
     assert (await call(tools, "picture")).text == "look:\n[image image/png]"
-    start_s = time.monotonic()
-    async with anyio.create_task_group() as group:
-        for _ in range(5):
-            group.start_soon(partial(call, tools, "wait", seconds=0.3))
-    assert time.monotonic() - start_s < 1.2
+    with anyio.fail_after(60):  # one after the other they would wait for ever
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(partial(call, tools, "meet", count=5))
 
 
 def test_tools_over_stdio_answer_and_their_errors_are_shown(tmp_path: Path) -> None:
@@ -120,11 +121,11 @@ def test_tools_over_http_answer_and_their_errors_are_shown(tmp_path: Path) -> No
 def test_a_call_that_takes_too_long_is_a_fault_and_others_go_on(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool]) -> None:
         with pytest.raises(ToolError, match="no result within") as caught:
-            await call(tools, "wait", seconds=30)
+            await call(tools, "wait", seconds=120)
         assert caught.value.kind == "timeout"
         assert (await call(tools, "add", a=1)).text == "2"
 
-    use(tmp_path, stdio(timeout_s=1.0), work)
+    use(tmp_path, stdio(timeout_s=3.0), work)
 
 
 def test_a_server_that_dies_in_a_call_is_a_fault_and_is_started_again(tmp_path: Path) -> None:
@@ -141,16 +142,40 @@ def test_a_server_killed_between_calls_costs_no_call(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool]) -> None:
         pid = int((await call(tools, "secret")).text.split()[-1])
         os.kill(pid, signal.SIGKILL)
-        await anyio.sleep(0.2)
+        await gone(pid)
         text = (await call(tools, "secret")).text
         assert int(text.split()[-1]) != pid
 
     use(tmp_path, stdio(), work)
 
 
+async def gone(pid: int) -> None:
+    """Wait until a process has ended, and give the loop some turns to hear of it."""
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(pid, 0)
+            await anyio.sleep(0.01)
+    for _ in range(20):
+        await anyio.sleep(0.01)
+
+
 def test_the_process_is_gone_at_the_end(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool]) -> int:
         return int((await call(tools, "secret")).text.split()[-1])
+
+    pid = use(tmp_path, stdio(), work)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_process_that_does_not_end_by_itself_is_ended_however_soon_we_leave(
+    tmp_path: Path,
+) -> None:
+    async def work(tools: Mapping[str, Tool]) -> int:
+        pid = int((await call(tools, "secret")).text.split()[-1])
+        with pytest.raises(ToolError):
+            await call(tools, "hang_up", seconds=120)
+        return pid
 
     pid = use(tmp_path, stdio(), work)
     with pytest.raises(ProcessLookupError):
@@ -170,7 +195,7 @@ def test_an_http_server_that_restarts_is_connected_to_again(tmp_path: Path) -> N
 
     with http_server() as url:
         port = int(url.split(":")[2].split("/")[0])
-        config = McpConfig(name="box", url=url, start_timeout_s=20)
+        config = McpConfig(name="box", url=url, start_timeout_s=60)
         use(tmp_path, config, partial(work, port=port))
 
 
@@ -182,7 +207,7 @@ def test_calls_wait_for_the_connection_only_so_long(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="not connected") as caught:
             await call(tools, "add", a=1)
         assert caught.value.kind == "connect"
-        assert time.monotonic() - start_s < 6
+        assert time.monotonic() - start_s < 30
 
     with http_server() as url:
         port = int(url.split(":")[2].split("/")[0])
@@ -198,7 +223,7 @@ def test_a_server_that_comes_back_with_other_tools_is_not_used(tmp_path: Path) -
         with pytest.raises(ToolError, match="another list of tools"):
             await call(tools, "add", a=1)
 
-    config = stdio("stdio", "-", str(tmp_path / "more"), start_timeout_s=5.0)
+    config = stdio("stdio", "-", str(tmp_path / "more"))
     use(tmp_path, config, work)
 
 
@@ -256,6 +281,11 @@ def test_mistakes_are_told_before_anything_is_started(tmp_path: Path) -> None:
     assert "not found" in refused(tmp_path, McpConfig(name="box", command=("no-such-program",)))
     assert "NOT_SET" in refused(tmp_path, stdio(env={"A": "${NOT_SET}"}))
     assert "forbids" in refused(tmp_path, McpConfig(name="box", url="http://169.254.169.254/mcp"))
+
+
+def test_a_host_that_cannot_be_looked_up_is_told(tmp_path: Path) -> None:
+    config = McpConfig(name="box", url=f"http://{'a' * 64}.invalid/mcp")
+    assert "does not come up" in refused(tmp_path, config, EndpointError)
 
 
 def test_private_addresses_are_refused_unless_they_are_allowed(tmp_path: Path) -> None:

@@ -78,14 +78,14 @@ def _print_text(output: Output, report: CheckReport) -> None:
         output.text(
             f"{use.name}: {1000 * use.seconds:,.0f} ms a call, at most {use.calls:,} calls{waiting}"
         )
+    for peak in report.peaks:
+        output.text(
+            f"at most about {peak.calls_per_s:,.0f} calls a second to tool {peak.tool}, bound by "
+            f"{peak.bound_by}"
+        )
     if (estimate := report.estimate) is not None:
         time = "" if estimate.minutes is None else f", roughly {estimate.minutes:.0f} minutes"
         output.text(
             f"a run makes {estimate.rollouts:,} rollouts with at most "
             f"{estimate.max_calls:,} tool calls{time}"
-        )
-    for peak in report.peaks:
-        output.text(
-            f"at most about {peak.calls_per_s:,.0f} calls a second to tool {peak.tool}, bound by "
-            f"{peak.bound_by}"
         )

@@ -2,98 +2,126 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import anyio
+from cyclopts import Parameter
 
 from learnloop.arms import find_weights
 from learnloop.cli.options import InProject
 from learnloop.cli.working import new_session, watched
+from learnloop.config import ToolsReplayConfig
 from learnloop.errors import UsageError
 from learnloop.learn import measure_one
 from learnloop.project import Project
 from learnloop.render.tables import eval_table
 from learnloop.reporting import arm_fields
 from learnloop.session import conduct
-from learnloop.summary import summarize
+from learnloop.summary import ArmSummary, summarize
 from learnloop.task import Split
 
 _TASKS, _CASSETTE = "train.report_tasks", "tools_replay.cassette"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What is measured, and how often."""
+
+    candidate: str = "untrained"
+    """`untrained`, a training run (its chosen checkpoint), or `RUN/step-5`."""
+    split: Split = "screen"
+    """Which tasks; on `test` it counts as an opening of the sealed test."""
+    tasks: int | None = None
+    """Most tasks; `train.report_tasks` when left out, 0 takes all."""
+    attempts: int = 1
+    """Attempts on each task."""
+
+    def words(self, weights: str) -> list[str]:
+        """Return the words that repeat it; `latest` would mean another run tomorrow."""
+        chosen = ["--candidate", weights] if weights else []
+        return [*chosen, "--split", self.split, "--attempts", str(self.attempts)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Cassettes:
+    """Recordings of what tools answered."""
+
+    record_tools: Path | None = None
+    """A cassette to write every answer of a tool to."""
+    replay_tools: Path | None = None
+    """A cassette to answer calls from, in place of the tools."""
 
 
 def evaluate(
     folder: Path | None = None,
     /,
     *,
-    candidate: str = "untrained",
-    split: Split = "screen",
-    tasks: int | None = None,
-    attempts: int = 1,
-    record_tools: Path | None = None,
-    replay_tools: Path | None = None,
+    measurement: Measurement | None = None,
+    cassettes: Cassettes | None = None,
     common: InProject | None = None,
 ) -> None:
     """Measure one candidate on one split; this is a run of its own in the store.
 
     Args:
         folder: the project's folder.
-        candidate: `untrained`, a training run (its chosen checkpoint), or `RUN/step-5`.
-        split: which tasks; on `test` it counts as an opening of the sealed test.
-        tasks: most tasks; `train.report_tasks` when left out, 0 takes all.
-        attempts: attempts on each task.
-        record_tools: a cassette to write every answer of a tool to.
-        replay_tools: a cassette to answer calls from, in place of the tools.
+        measurement: what is measured.
+        cassettes: where answers of tools are written to, or come from.
         common: how to print, and which project.
     """
-    common = common or InProject()
-    if attempts < 1:
+    asked, common = measurement or Measurement(), common or InProject()
+    cassettes = cassettes or Cassettes()
+    if asked.attempts < 1:
         raise UsageError("one attempt is the least", where="--attempts")
-    project = _project(common.folder(folder), tasks, replay_tools)
-    if attempts > 1 and project.config.model.temperature == 0:
+    project = _project(common.folder(folder), asked.tasks, cassettes.replay_tools)
+    if asked.attempts > 1 and project.config.model.temperature == 0:
         common.output.note("model.temperature is 0: attempts on a task repeat each other")
-    weights = find_weights(project, candidate)
-    words = _words(weights, split, attempts)
-    with new_session(project, "eval", words) as session:
-        work = partial(measure_one, weights=weights, split=split, attempts=attempts)
-        recorded = replace(session.project, record_tools=record_tools)
+    weights = find_weights(project, asked.candidate)
+    with new_session(project, "eval", asked.words(weights)) as session:
+        work = partial(measure_one, weights=weights, split=asked.split, attempts=asked.attempts)
+        recorded = replace(session.project, record_tools=cassettes.record_tools)
         with watched(replace(session, project=recorded), common.output) as working:
             traces = anyio.run(conduct, working, work)
     arm = summarize(traces, {t.task_id: session.tasks[t.task_id] for t in traces})
+    name = weights or "untrained"
     if common.output.json:
-        lost = arm.planned - arm.graded
-        common.output.data(
-            {
-                "run": session.record.id,
-                "candidate": weights or "untrained",
-                "split": split,
-                "attempts": attempts,
-                **arm_fields(arm),
-                "kinds": {kind: arm_fields(part) for kind, part in arm.kinds.items()},
-                "rollouts": {"planned": arm.planned, "graded": arm.graded, "lost": lost},
-            }
-        )
+        head = {"run": session.record.id, "candidate": name}
+        common.output.data({**head, **_fields(arm, asked)})
     else:
-        common.output.show(eval_table(arm, name=f"{weights or 'untrained'} on {split}"))
+        common.output.show(eval_table(arm, name=f"{name} on {asked.split}"))
     common.output.next(common.command(f"show {session.record.id}", folder))
+
+
+def _fields(arm: ArmSummary, asked: Measurement) -> dict[str, object]:
+    """Return what was measured, for programs."""
+    lost = arm.planned - arm.graded
+    return {
+        "split": asked.split,
+        "attempts": asked.attempts,
+        **arm_fields(arm),
+        "kinds": {kind: arm_fields(part) for kind, part in arm.kinds.items()},
+        "rollouts": {"planned": arm.planned, "graded": arm.graded, "lost": lost},
+    }
 
 
 def _project(folder: Path | None, tasks: int | None, cassette: Path | None) -> Project:
     """Open the project; flags stand for settings that have other names."""
     if tasks is not None and tasks < 0:
         raise UsageError(f"cannot be {tasks}", where="--tasks", fix="0 takes all tasks.")
-    given: dict[str, tuple[object, str]] = {}
+    project = Project.open(folder, flags={} if tasks is None else {_TASKS: tasks})
+    origins = dict(project.origins)
     if tasks is not None:
-        given[_TASKS] = (tasks, "--tasks")
-    if cassette is not None:
-        given[_CASSETTE] = (str(cassette.resolve()), "--replay-tools")
-    project = Project.open(folder, flags={key: value for key, (value, _) in given.items()})
-    named = {key: flag for key, (_, flag) in given.items()}
-    return replace(project, origins={**project.origins, **named})
-
-
-def _words(weights: str, split: Split, attempts: int) -> list[str]:
-    """Return the words that choose what is measured; `latest` would mean another run tomorrow."""
-    chosen = ["--candidate", weights] if weights else []
-    return [*chosen, "--split", split, "--attempts", str(attempts)]
+        origins[_TASKS] = "--tasks"
+    if cassette is None:
+        return replace(project, origins=origins)
+    # Flags count from the working folder, settings from the project: so a run's record names no
+    # place on this machine as long as the cassette is in the project.
+    place = cassette.resolve()
+    if place.is_relative_to(root := project.root.resolve()):
+        place = place.relative_to(root)
+    config = replace(project.config, tools_replay=ToolsReplayConfig(cassette=str(place)))
+    origins[_CASSETTE] = "--replay-tools"
+    return replace(project, config=config, origins=origins)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -69,14 +70,14 @@ def record(file: Path, /, *, calls: Path | None = None, common: InProject | None
     """
     common = common or InProject()
     project = replace(Project.open(common.folder(None)), record_tools=file)
-    wanted = _read(sys.stdin.read() if calls is None else calls.read_text(encoding="utf-8"))
+    wanted = _read(calls)
     outputs = anyio.run(_called, project, wanted)
     errors = sum(output.is_error for output in outputs)
     if common.output.json:
         common.output.data({"cassette": str(file), "calls": len(outputs), "errors": errors})
     else:
         common.output.text(f"{len(outputs)} calls recorded, {errors} of them errors: {file}")
-    common.output.next(common.command(f"eval --replay-tools {file}"))
+    common.output.next(common.command(f"eval --replay-tools {shlex.quote(str(file))}"))
 
 
 async def _schemas(project: Project) -> list[ToolSchema]:
@@ -106,10 +107,14 @@ async def _answer(tools: Mapping[str, Tool], name: str, arguments: str, number: 
         raise EndpointError(str(fault), where=f"tool `{name}`") from fault
 
 
-def _read(text: str) -> list[tuple[str, str]]:
-    """Return the calls of a JSONL text."""
+def _read(file: Path | None) -> list[tuple[str, str]]:
+    """Return the calls of a JSONL file, or of standard input."""
+    try:
+        text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot be read ({error})", where=f"--calls {file}") from None
     calls: list[tuple[str, str]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:

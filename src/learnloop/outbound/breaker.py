@@ -97,11 +97,17 @@ class Breaker:
             self._wake()
             self._tell(Outage(endpoint=self._name, is_down=False, down_s=round(down_s, 3)))
 
-    def failed(self, fault: str, *, probe: bool) -> None:
-        """Note a fault; enough of them in a row open the breaker."""
+    def failed(self, fault: str, *, probe: bool, asked_s: float = 0.0) -> None:
+        """Note a fault; enough of them in a row open the breaker.
+
+        Args:
+            fault: what happened.
+            probe: whether it happened to the request that looks.
+            asked_s: how long the endpoint asked to be left alone; no look comes before that.
+        """
         self._in_a_row += 1
         self._last = fault
-        if probe:
+        if probe and self.is_open:
             self._pause_s = min(2 * self._pause_s, self._rules.max_probe_s)
             self.let_go()
         elif self._opened_s is None and self._in_a_row >= self._rules.faults:
@@ -109,6 +115,7 @@ class Breaker:
             self._pause_s = self._rules.probe_s
             self._next_probe_s = self._opened_s + self._pause_s
             self._tell(Outage(endpoint=self._name, is_down=True, fault=fault))
+        self._next_probe_s = max(self._next_probe_s, time.monotonic() + asked_s)
 
     def let_go(self) -> None:
         """End a look without a verdict, such as one that was cancelled."""

@@ -19,12 +19,17 @@ class Retry:
 
     def delay_s(self, attempt: int, retry_after: str | None = None) -> float:
         """Return the wait after failed attempt number `attempt`, counted from 0."""
-        asked_s = retry_after_s(retry_after)
+        asked_s = self.asked_s(retry_after)
         if asked_s is not None:
-            return min(asked_s, self.max_retry_after_s)
+            return asked_s
         ceiling_s = min(self.max_delay_s, self.first_delay_s * 2**attempt)
         # Jitter keeps rollouts that failed together from coming back together.
         return ceiling_s * random.uniform(0.5, 1.0)
+
+    def asked_s(self, retry_after: str | None) -> float | None:
+        """Return how long a server asked to be left alone, up to the cap; None if it did not."""
+        asked_s = retry_after_s(retry_after)
+        return None if asked_s is None else min(asked_s, self.max_retry_after_s)
 
 
 def retry_after_s(header: str | None) -> float | None:

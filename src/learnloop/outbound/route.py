@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -113,6 +113,9 @@ class Route:
     ) -> Posted[T]:
         """Post, and repeat after a fault.
 
+        A fault while the breaker is open uses up no retry: the request waits until the endpoint is
+        back, or the breaker's patience ends.
+
         `read` gets every reply that is not 3xx, 429 or 5xx and turns it into a value, or raises a
         `fault` to have the request repeated.
 
@@ -123,16 +126,19 @@ class Route:
         """
         if len(body) > MAX_BYTES:
             raise TooLarge(f"request of {len(body)} bytes is over {MAX_BYTES}", kind="too_large")
-        attempt = 0
+        attempt = repeats = 0
         while True:
             got: list[Reply] = []
             try:
-                return Posted(value=await self._tried(body, headers, read, got), retries=attempt)
+                return Posted(value=await self._tried(body, headers, read, got), retries=repeats)
             except self._error as fault:
-                if not fault.retryable or attempt >= self._retry.retries:
+                waits = fault.retryable and self._traffic.breaker.is_open
+                if not waits and (not fault.retryable or attempt >= self._retry.retries):
                     raise
-            await anyio.sleep(self._retry.delay_s(attempt, got[0].retry_after if got else None))
-            attempt += 1
+            repeats += 1
+            if not waits:
+                await anyio.sleep(self._retry.delay_s(attempt, _retry_after(got)))
+                attempt += 1
 
     async def _tried(
         self,
@@ -143,24 +149,33 @@ class Route:
     ) -> T:
         """Make one attempt when the breaker lets it, and tell the breaker how it went."""
         breaker = self._traffic.breaker
-        probe = await breaker.admit()
-        try:
-            reply = await self._once(body, headers)
-            got.append(reply)
-            value = self._judged(reply, read)
-        except (self._error, TooLarge) as fault:
-            self._traffic.count(self._endpoint.name, fault.kind)
-            if self.rule(fault.kind).trips:
-                breaker.failed(str(fault), probe=probe)
-            elif probe:
-                breaker.let_go()
-            raise
-        except BaseException:
-            if probe:
-                breaker.let_go()
-            raise
-        breaker.succeeded()
-        return value
+        while True:
+            probe = await breaker.admit()
+            try:
+                reply = await self._once(body, headers, probe=probe)
+                if reply is None:
+                    continue
+                got.append(reply)
+                value = self._judged(reply, read)
+            except (self._error, TooLarge) as fault:
+                self._note(fault, got, probe=probe)
+                raise
+            except BaseException:
+                if probe:
+                    breaker.let_go()
+                raise
+            breaker.succeeded()
+            return value
+
+    def _note(self, fault: BoundaryError, got: Sequence[Reply], *, probe: bool) -> None:
+        """Count a fault, and tell the breaker of it."""
+        breaker = self._traffic.breaker
+        self._traffic.count(self._endpoint.name, fault.kind)
+        if self.rule(fault.kind).trips:
+            asked_s = self._retry.asked_s(_retry_after(got)) or 0.0
+            breaker.failed(str(fault), probe=probe, asked_s=asked_s)
+        elif probe:
+            breaker.let_go()
 
     def _judged(self, reply: Reply, read: Callable[[Reply], T]) -> T:
         """Raise what the status alone says is a fault; leave the rest to `read`."""
@@ -172,10 +187,15 @@ class Route:
             raise self.fault(f"{reply.reason} {reply.excerpt}".strip(), kind="5xx")
         return read(reply)
 
-    async def _once(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """Make one attempt; its place in the limiter is given back before any wait."""
+    async def _once(self, body: bytes, headers: Mapping[str, str], *, probe: bool) -> Reply | None:
+        """Make one attempt; its place in the limiter is given back before any wait.
+
+        Nothing is sent, and None returned, when the breaker opened while a place was waited for.
+        """
         await self._traffic.turn()
         async with self._limiter:
+            if self._traffic.breaker.is_open and not probe:
+                return None
             with self._faults(), anyio.fail_after(self._endpoint.timeout_s):
                 return await self._send(body, headers)
 
@@ -232,6 +252,11 @@ class Route:
             )
         finally:
             await response.aclose()
+
+
+def _retry_after(got: Sequence[Reply]) -> str | None:
+    """Return what the reply of an attempt, if there was one, says in Retry-After."""
+    return got[0].retry_after if got else None
 
 
 async def _body(response: httpx2.Response) -> bytes:

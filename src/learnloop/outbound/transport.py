@@ -21,7 +21,10 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request to the first allowed address of its host."""
         host, port = request.url.host, request.url.port or 443
-        addresses = await allowed_addresses(host, port, allow_private=self._allow_private)
+        try:
+            addresses = await allowed_addresses(host, port, allow_private=self._allow_private)
+        except (OSError, UnicodeError) as error:  # the name cannot be looked up
+            raise httpx2.ConnectError(str(error), request=request) from error
         if not addresses:
             what = "the network policy forbids its address (allow_private under [network])"
             raise httpx2.ConnectError(what, request=request)

@@ -48,6 +48,7 @@ class FunctionTool:
             inspect.iscoroutinefunction(getattr(self._function, "__call__", None))  # noqa: B004
         )
         self._places = anyio.CapacityLimiter(config.max_concurrency)
+        self._given_up = set[object]()
 
     @property
     def schema(self) -> ToolSchema:
@@ -90,19 +91,37 @@ class FunctionTool:
     async def _threaded(self, work: Callable[[], Any]) -> object:
         """Run a function that may block. Its place is free again only when it has really ended."""
         loop, borrower = asyncio.get_running_loop(), object()
-        await self._places.acquire_on_behalf_of(borrower)
+        await self._place(borrower)
         done: Future[object] = Future()
         done.set_running_or_notify_cancel()  # who stops waiting does not stop it
 
         def give_back(_: Future[object]) -> None:
             with suppress(RuntimeError):  # the loop may have ended before the function
-                loop.call_soon_threadsafe(self._places.release_on_behalf_of, borrower)
+                loop.call_soon_threadsafe(self._free, borrower)
 
         done.add_done_callback(give_back)
         run = partial(contextvars.copy_context().run, work)
         # A daemon: a function that hangs must not keep the whole program from ending.
         Thread(target=_settle, args=(done, run), daemon=True, name=self._config.name).start()
-        return await self._in_time(asyncio.wrap_future(done))
+        try:
+            return await self._in_time(asyncio.wrap_future(done))
+        finally:
+            if not done.done():
+                self._given_up.add(borrower)
+
+    async def _place(self, borrower: object) -> None:
+        """Wait for a place; give up when calls that hang hold all of them."""
+        while True:
+            with anyio.move_on_after(self._config.timeout_s):
+                await self._places.acquire_on_behalf_of(borrower)
+                return
+            if len(self._given_up) >= self._config.max_concurrency:
+                what = f"all {len(self._given_up)} places (max_concurrency) are held by calls that hang"
+                raise ToolError(f"{_where(self._config)}: {what}", kind="timeout")
+
+    def _free(self, borrower: object) -> None:
+        self._given_up.discard(borrower)
+        self._places.release_on_behalf_of(borrower)
 
     async def _in_time(self, work: Any) -> object:
         with anyio.move_on_after(self._config.timeout_s) as scope:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from learnloop.formats.openai_rft.json_file import table
 _OUTPUT = re.compile(r"\s*\{\{\s*sample\.output_text\s*\}\}\s*")
 _FIELD = re.compile(r"\s*\{\{\s*item\.(\w+)\s*\}\}\s*")
 _OPERATIONS = ("eq", "ne", "like", "ilike")
+_MOST_RATE = 1e6
 _NOT_YET = {
     "text_similarity": "similarity of texts is no grader here yet; serve it as a grader endpoint",
     "score_model": "a judging model is no grader here yet; serve it as a grader endpoint",
@@ -28,10 +30,13 @@ _NOT_YET = {
 class Grading:
     """The grader of the new project: an endpoint, a comparison of texts, or none that fits.
 
-    `reference` is the field of a row that holds the expected text.
+    `reference` is the field of a row that holds the expected text. `pass_threshold` and
+    `rate_limit` belong to an endpoint; 0 where the job says nothing.
     """
 
     address: Address | None = None
+    pass_threshold: float = 0.0
+    rate_limit: float = 0.0
     reference: str = ""
     operation: str = "eq"
 
@@ -66,12 +71,56 @@ def _endpoint(
 ) -> tuple[Grading, list[Mapped]]:
     address, lost = read_address(fields, "url", owner="grader", where=where, variables=variables)
     taken = Mapped(source="grader endpoint", value=address.url, fate="taken", target="[grader]")
+    threshold = _number(fields, "pass_threshold", where)
+    rate = _number(fields, "rate_limit", where)
+    if not 0 <= rate <= _MOST_RATE:
+        raise ConfigError(f"`rate_limit` is {rate:g}, outside 0 to {_MOST_RATE:g}", where=where)
+    grading = Grading(
+        address=address,
+        pass_threshold=threshold if 0 < threshold <= 1 else 0.0,
+        rate_limit=rate,
+    )
     why = {
-        "rate_limit": "limits of an endpoint are settings of the project; set them by hand",
-        "pass_threshold": "scores are compared by their mean; there is no pass mark",
+        "rate_limit": "0 is no limit",
+        "pass_threshold": "every score reaches 0; the score itself is the measure then",
         "name": "a project has one grader, without a name",
     }
-    return Grading(address=address), [taken, *lost, *_ignored(fields, {"url", "headers"}, why)]
+    settings = [*_threshold(threshold), *_rate(rate)]
+    used = {"url", "headers", *(m.source.removeprefix("grader: ") for m in settings)}
+    return grading, [taken, *lost, *settings, *_ignored(fields, used, why)]
+
+
+def _threshold(value: float) -> Iterator[Mapped]:
+    """Say what becomes of the score from which an answer passes."""
+    source = "grader: pass_threshold"
+    if value < 0 or value > 1:
+        why = "scores are from 0 to 1 here; another scale is a fault of the grader"
+        yield Mapped(source=source, value=f"{value:g}", fate="unmapped", why=why)
+    elif value:
+        target = "grader.pass_threshold"
+        yield Mapped(source=source, value=f"{value:g}", fate="taken", target=target)
+
+
+def _rate(value: float) -> Iterator[Mapped]:
+    """Say what becomes of the limit of requests."""
+    if value:
+        yield Mapped(
+            source="grader: rate_limit",
+            value=f"{value:g}",
+            fate="approximated",
+            target="grader.rate_limit",
+            why="taken as requests a second; the hosted service does not document its unit",
+        )
+
+
+def _number(fields: Mapping[str, Any], key: str, where: str) -> float:
+    """Return a number; 0 when there is none."""
+    value = fields.get(key)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"`{key}` is not a number", where=where)
+    return float(value)
 
 
 def _string_check(fields: Mapping[str, Any], where: str) -> tuple[Grading, list[Mapped]]:

@@ -13,7 +13,7 @@ from learnloop.formats.mapping import Mapped
 from learnloop.formats.openai_rft.json_file import table
 
 ROLLOUTS_A_ROW = 8
-"""Rollouts of one row in a step at a compute multiplier of 1; the hosted service made 32."""
+"""Rollouts of one row in a step at a compute multiplier of 1, or without one; hosted it was 32."""
 
 _ROWS_A_STEP = 8
 _NESTED = {"method", "reinforcement", "hyperparameters", "grader", "tools", "type"}
@@ -129,21 +129,23 @@ def _take_names(draft: _Draft) -> None:
 
 
 def _take_sizes(draft: _Draft) -> None:
-    """Turn rows a step, rollouts a row and passes into rollouts, group size and steps."""
+    """Turn rows a step, rollouts a row and passes into rollouts, multiplier and steps."""
     batch = draft.number("batch_size", 1, 256)
-    compute = draft.number("compute_multiplier", 1e-5, 10, whole=False)
+    compute = draft.number("compute_multiplier", math.nextafter(1e-5, 1), 10, whole=False)
     epochs = draft.number("n_epochs", 1, 50)
     rows_a_step = min(int(batch or _ROWS_A_STEP), draft.rows)
-    group = max(2, round(ROLLOUTS_A_ROW * (compute or 1)))
-    draft.settings |= {"train.rollouts": rows_a_step * group, "train.group_size": group}
+    rollouts = rows_a_step * ROLLOUTS_A_ROW
+    draft.settings |= {"train.rollouts": rollouts, "train.group_size": ROLLOUTS_A_ROW}
+    a_row = TrainConfig(group_size=ROLLOUTS_A_ROW, compute_multiplier=compute or 0.0).per_task
     if compute is not None:
-        why = f"1 means {ROLLOUTS_A_ROW} rollouts of a row here, 32 on the hosted service"
-        draft.note("compute_multiplier", "approximated", f"train.group_size = {group}", why)
+        draft.settings["train.compute_multiplier"] = compute
+        why = f"{a_row} rollouts of a row: 1 means {ROLLOUTS_A_ROW} here, 32 on the hosted service"
+        draft.note("compute_multiplier", "approximated", "train.compute_multiplier", why)
     if batch is not None:
         whole = rows_a_step == batch
-        why = f"{rows_a_step} rows a step, {group} rollouts each"
+        why = f"{rows_a_step} rows a step, {a_row} rollouts each"
         fate = "taken" if whole else "approximated"
-        draft.note("batch_size", fate, f"train.rollouts = {rows_a_step * group}", why)
+        draft.note("batch_size", fate, f"train.rollouts = {rollouts}", why)
     if epochs is not None:
         steps = math.ceil(draft.rows * epochs / rows_a_step)
         draft.settings["train.steps"] = steps

@@ -73,6 +73,8 @@ class Settings:
         if grading.address:
             lines += ['type = "endpoint"', f"url = {_quoted(grading.address.url)}"]
             lines += _headers(grading.address)
+            limits = {"pass_threshold": grading.pass_threshold, "rate_limit": grading.rate_limit}
+            lines += [f"{key} = {json.dumps(value)}" for key, value in limits.items() if value]
         elif grading.reference:
             lines += ['type = "string_check"', f"reference = {_quoted(grading.reference)}"]
             lines += [f"operation = {_quoted(grading.operation)}"]

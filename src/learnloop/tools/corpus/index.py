@@ -15,13 +15,19 @@ from learnloop.errors import ConfigError
 from learnloop.tools.corpus.files import Found, find_files, read_text
 
 _TABLES = """
-create table if not exists files (path text primary key, size int, mtime_ns int, sha256 text);
+create table if not exists files (
+    id integer primary key, path text unique, size int, mtime_ns int, sha256 text
+);
 create virtual table if not exists docs using fts5(path, text, tokenize = 'porter unicode61');
 """
 _SEARCH = """
 select path, snippet(docs, 1, '', '', '...', 24) from docs where docs match ?
 order by bm25(docs, 2.0, 1.0), path limit ?
 """
+# By id, which both tables share: a full-text table finds nothing else without reading all of it.
+_TEXT = "select text from docs where rowid = (select id from files where path = ?)"
+_MOST_WORDS = 64
+"""Words of a query that are looked for; SQLite refuses expressions of thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +72,7 @@ class Corpus:
 
     def search(self, query: str, results: int) -> list[Hit]:
         """Return the documents that fit best; each word of the query may be missing."""
-        words = re.findall(r"\w+", query)
+        words = list(dict.fromkeys(re.findall(r"\w+", query)))[:_MOST_WORDS]
         if not words:
             return []
         wanted = " OR ".join(f'"{word}"' for word in words)
@@ -77,7 +83,7 @@ class Corpus:
     def text(self, path: str) -> str | None:
         """Return a document, or None when the corpus has none of this path."""
         with _connected(self.index) as base:
-            row = base.execute("select text from docs where path = ?", (path,)).fetchone()
+            row = base.execute(_TEXT, (path,)).fetchone()
         return None if row is None else str(row[0])
 
     def fingerprint(self) -> str:
@@ -104,12 +110,15 @@ def _update(base: sqlite3.Connection, folder: Path, found: list[Found]) -> None:
     }
     now = {(f.path, f.size, f.mtime_ns): f for f in found}
     for path, *_ in known - now.keys():
-        base.execute("delete from docs where path = ?", (path,))
+        base.execute(
+            "delete from docs where rowid = (select id from files where path = ?)", (path,)
+        )
         base.execute("delete from files where path = ?", (path,))
     for key, file in now.items():
         if key not in known:
             text = read_text(folder, file)
             digest = "" if text is None else hashlib.sha256(text.encode()).hexdigest()
-            base.execute("insert into files values (?, ?, ?, ?)", (*key, digest))
+            row = base.execute("insert into files values (null, ?, ?, ?, ?)", (*key, digest))
             if text is not None:
-                base.execute("insert into docs values (?, ?)", (file.path, text))
+                entry = (row.lastrowid, file.path, text)
+                base.execute("insert into docs (rowid, path, text) values (?, ?, ?)", entry)

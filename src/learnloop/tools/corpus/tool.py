@@ -115,9 +115,11 @@ def _list(corpus: Corpus, path: str = "") -> str:
     return "\n".join(shown)
 
 
-def _cat(corpus: Corpus, most: int, path: str, start: int = 1) -> str:
+def _cat(corpus: Corpus, most: int, path: str, start: float = 1) -> str:
+    start = int(start)  # in a JSON schema, 2.0 is an integer
     place = _plain(path)
-    text = corpus.text(place)
+    # Asked only for what it has: SQLite takes no half of a surrogate pair, which JSON can hold.
+    text = corpus.text(place) if place in corpus.paths else None
     if text is None:
         raise AgentMistake(_unknown(f"document {path!r}", place, corpus.paths))
     # A line longer than the cap counts as several, so that all of it can be reached.

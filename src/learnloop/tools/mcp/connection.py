@@ -6,13 +6,12 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, cast
 
 import anyio
 from mcp import Client, MCPError
 from mcp.client import Transport
-from mcp_types import (
+from mcp.types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -53,9 +52,10 @@ class Connection:
         self._where = f"MCP server {config.name}"
         self._client: Client | None = None
         self._up, self._tried, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
-        self._problem = ""
+        self._problem, self._changed = "", False
         self._places = anyio.CapacityLimiter(config.max_concurrency)
         self._task: asyncio.Task[None] | None = None
+        self._scope = anyio.CancelScope()
         self.tools: tuple[Tool, ...] = ()
 
     async def start(self) -> None:
@@ -64,7 +64,7 @@ class Connection:
         Raises:
             EndpointError: the server does not come up; tells what it last wrote.
         """
-        self._task = asyncio.create_task(self._own(), name=self._where)
+        self._task = asyncio.create_task(self._until_stopped(), name=self._where)
         await self._tried.wait()
         if self._client is None:
             await self.stop()
@@ -73,8 +73,9 @@ class Connection:
     async def stop(self) -> None:
         """Close the connection and end the server's process."""
         if self._task is not None:
-            self._task.cancel()
-            with anyio.CancelScope(shield=True), suppress(asyncio.CancelledError):
+            # Not the task's own `cancel`: while a connection closes, that is heard once and lost.
+            self._scope.cancel()
+            with anyio.CancelScope(shield=True):
                 await self._task
 
     async def call(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
@@ -107,10 +108,18 @@ class Connection:
 
     async def _connected(self) -> Client:
         with anyio.move_on_after(self._config.start_timeout_s):
-            while self._client is None:
+            while self._client is None and not self._changed:
                 await self._up.wait()
-            return self._client
+            if self._client is not None:
+                return self._client
         raise self._fault(f"not connected: {self._problem}", kind="connect")
+
+    async def _until_stopped(self) -> None:
+        try:
+            with self._scope:
+                await self._own()
+        finally:
+            self._tried.set()
 
     async def _own(self) -> None:
         """Connect again and again; give up only when the very first time fails."""
@@ -122,6 +131,9 @@ class Connection:
                 attempt, self._problem = 0, "the connection ended"
             except ToolError as fault:
                 self._problem = self._told(fault)
+            if self._changed:
+                self._up.set()  # nobody need wait: it is there, and of no use
+                self._up = anyio.Event()
             if not self._tried.is_set():
                 self._tried.set()
                 return
@@ -149,7 +161,8 @@ class Connection:
 
     def _learn(self, tools: Sequence[Tool]) -> None:
         """Keep the list of tools; a server that comes back with another one is of no use."""
-        if self._tried.is_set() and _dumped(tools) != _dumped(self.tools):
+        self._changed = self._tried.is_set() and _dumped(tools) != _dumped(self.tools)
+        if self._changed:
             raise ToolError("it came back with another list of tools", kind="tools_changed")
         self.tools = tuple(tools)
 

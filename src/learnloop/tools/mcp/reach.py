@@ -9,16 +9,18 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 import httpx2
-from mcp.client import StdioServerParameters
-from mcp.client._transport import ReadStream, TransportStreams
-from mcp.client.stdio import stdio_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from learnloop.outbound.transport import GuardedTransport
+
+if TYPE_CHECKING:
+    # The library names these types in private only; nothing at run time depends on that.
+    from mcp.client._transport import ReadStream, TransportStreams
 
 _CONNECT_S = 30.0
 _JOIN_S = 0.5
@@ -67,7 +69,7 @@ class _Watched:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def __aiter__(self) -> Self:
+    def __aiter__(self) -> ReadStream[Message]:
         return self
 
     async def __anext__(self) -> Message:
@@ -83,11 +85,11 @@ class _Watched:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
     ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, traceback)
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 @asynccontextmanager

@@ -17,7 +17,9 @@ def save_schemas(folder: Path, name: str, schemas: Sequence[ToolSchema]) -> None
     """Keep the schemas of a server's tools, as the model is told of them."""
     path = _path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([schema_to_chat(schema) for schema in schemas], indent=1))
+    written = path.with_suffix(".part")
+    written.write_text(json.dumps([schema_to_chat(schema) for schema in schemas], indent=1))
+    written.replace(path)  # whole or not at all, whoever else is reading or writing it
 
 
 def saved_schemas(folder: Path, servers: Sequence[McpConfig]) -> tuple[ToolSchema, ...]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from mcp.client import Transport
-from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink, TextContent
-from mcp_types import Tool as ServerTool
+from mcp.types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink, TextContent
+from mcp.types import Tool as ServerTool
 
 from learnloop.codec import canonical_json
 from learnloop.config import McpConfig
@@ -59,7 +59,8 @@ class McpTool:
             return ToolOutput(text=f"error: arguments are not valid JSON: {error}", is_error=True)
         if not isinstance(arguments, dict):
             return ToolOutput(text="error: arguments must be a JSON object", is_error=True)
-        result = await self._connection.call(self._name, cast("dict[str, Any]", arguments))
+        given = _encodable(cast("dict[str, Any]", arguments))
+        result = await self._connection.call(self._name, given)
         return output_of(self._redact(_text(result)), is_error=result.is_error)
 
 
@@ -120,6 +121,12 @@ def _chosen(config: McpConfig, connection: Connection, redact: Callable[[str], s
     return [
         McpTool(offered[name], connection, prefix=config.prefix, redact=redact) for name in names
     ]
+
+
+def _encodable(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments that can be sent: half a surrogate pair would break the connection."""
+    data = json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")
+    return cast("dict[str, Any]", json.loads(data))
 
 
 def _secret(written: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
