@@ -25,7 +25,7 @@ from learnloop.sink import Sink
 from learnloop.splits import in_split, sample_tasks
 from learnloop.store import Store
 from learnloop.task import Split, Task
-from learnloop.trace import Trace
+from learnloop.trace import Trace, trace_id
 
 UNTRAINED = ""
 """The weights as the model was pulled; the policy process always keeps them."""
@@ -154,6 +154,12 @@ class Run:
         else:
             self.emit("endpoint_up", endpoint=news.endpoint, down_s=news.down_s)
 
+    def tell_repeated(self) -> None:
+        """Record the rollouts that were under way when this run ended last; they are made anew."""
+        event = self.store.take_unfinished(self.id, {CLOCK: round(self.spent_s, 3)})
+        if event is not None:
+            self._tell(event)
+
     def begin_stage(self, words: str) -> None:
         """Tell that a stage begins."""
         self.emit("stage_started", stage=words)
@@ -279,8 +285,13 @@ class Run:
         if over := reached(self.spend, self.spent_s / 60, config.budget, config.prices):
             raise self._spent(*over)
         batch = job.batch
+        label = f"{self.id}/{batch.stage}/{batch.step}"
+        planned = job.planned
+        # Before its first call is paid for.
+        name = trace_id(label, planned.candidate_id, planned.task.id, planned.attempt, retry)
+        self.store.begin_rollout(self.id, name)
         setup = Setup(
-            label=f"{self.id}/{batch.stage}/{batch.step}",
+            label=label,
             model=self.policy.model(batch.weights),
             tools=self.parts.tools,
             grader=self.parts.grader,
@@ -291,7 +302,7 @@ class Run:
             on_end=self.parts.on_end,
         )
         try:
-            trace = await roll_out(job.planned, setup, retry)
+            trace = await roll_out(planned, setup, retry)
         except EndpointError as error:
             raise _stopped_by(self.id, error.where, error.what) from None
         if trace.failure and trace.failure.kind == "died":

@@ -195,7 +195,7 @@ async def conduct(session: Session, work: Callable[[Run], Awaitable[T]]) -> T:
     session.store.set_status(session.record.id, "running")
     try:
         async with at_work(session) as run:
-            result = await _recorded(session, run, work)
+            result = await recorded(session, run, work)
         status = "done"
         return result
     except (EndpointError, StoppedEarly, asyncio.CancelledError, KeyboardInterrupt):
@@ -205,13 +205,14 @@ async def conduct(session: Session, work: Callable[[Run], Awaitable[T]]) -> T:
         session.store.set_status(session.record.id, status)
 
 
-async def _recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[T]]) -> T:
+async def recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[T]]) -> T:
     """Do the work between the events that tell how the run began and how it ended."""
     config = run.config
     steps = config.train.steps if session.record.command == "train" else 0
     resumed = session.history.done("run_started")
     name, seed = config.project.name, config.train.seed
     run.emit("run_started", project=name, steps=steps, seed=seed, resumed=resumed)
+    run.tell_repeated()
     try:
         result = await work(run)
     except BaseException as error:

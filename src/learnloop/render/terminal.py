@@ -283,5 +283,12 @@ _LINES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "seal_opened": lambda data: f"{data.get('tasks', NONE)} tasks of the sealed test",
     "test": lambda data: f"{data.get('tasks', NONE)} tasks measured",
     "paused": lambda data: str(data.get("reason", "")),
+    "repeated": lambda data: (
+        f"{len(data.get('rollouts', ()))} rollouts were under way when the run ended; they are made anew"
+    ),
+    "endpoint_down": lambda data: f"{data.get('endpoint', NONE)} is down: {data.get('fault', '')}",
+    "endpoint_up": lambda data: (
+        f"{data.get('endpoint', NONE)} answers again after {duration(data.get('down_s', 0))}"
+    ),
     "run_ended": _ended_line,
 }

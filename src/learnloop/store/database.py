@@ -116,17 +116,20 @@ class Store(Access):
 
         The ledger gets an entry for it, after one for the rollouts that have none yet.
         """
+        with self.writing() as connection:
+            return self._append(connection, event)
+
+    def _append(self, connection: Connection, event: Event) -> int:
         values = {
             "run_id": event.run_id,
             "kind": event.kind,
             "data_json": _json(event.data),
             "created_at": datetime.now(UTC).isoformat(),
         }
-        with self.writing() as connection:
-            result = connection.execute(insert(EVENTS).values(values).returning(EVENTS.c.id))
-            made = result.scalar_one()
-            chain.record_event(connection, made, event.run_id, event.kind, dict(event.data))
-            return made
+        result = connection.execute(insert(EVENTS).values(values).returning(EVENTS.c.id))
+        made = result.scalar_one()
+        chain.record_event(connection, made, event.run_id, event.kind, dict(event.data))
+        return made
 
     def events(self, run_id: str, kind: str | None = None, *, after: int = 0) -> list[EventRecord]:
         """Return a run's events in order, of one kind or all, those with an id above `after`."""
@@ -136,6 +139,26 @@ class Store(Access):
         return [_event(row) for row in self.read(asked.order_by(EVENTS.c.id))]
 
     # --- rollouts ---
+
+    def begin_rollout(self, run_id: str, trace_id: str) -> None:
+        """Note that a rollout is under way; storing its trace ends that."""
+        with self.writing() as connection:
+            rollouts.begin(connection, run_id, trace_id)
+
+    def take_unfinished(self, run_id: str, data: Mapping[str, Any]) -> Event | None:
+        """Record which rollouts a process that ended left under way, and forget them.
+
+        They will be made anew, and what their calls cost is paid a second time: the event that says
+        so, with the ids of their traces and the given data, is stored in the same transaction.
+        """
+        with self.writing() as connection:
+            found = rollouts.under_way(connection, run_id)
+            if not found:
+                return None
+            rollouts.end(connection, found)
+            event = Event(kind="repeated", run_id=run_id, data={"rollouts": found, **data})
+            self._append(connection, event)
+            return event
 
     def save_trace(
         self, run_id: str, stage: str, step: int, trace: Trace, content: Content = "full"

@@ -16,7 +16,8 @@ from learnloop.store import chain
 from learnloop.store.content import reduce
 from learnloop.store.contents import let_go, load, pack, unpack
 from learnloop.store.rollups import count
-from learnloop.store.tables import LEAVES, ROLLOUTS
+from learnloop.store.tables import BEGUN, LEAVES, ROLLOUTS
+from learnloop.store.upsert import upsert
 from learnloop.trace import Content, Trace
 
 LIGHT = [c for c in ROLLOUTS.c if c.name != "trace_json"]
@@ -36,8 +37,26 @@ class Kept:
     hashed: str
 
 
+def begin(connection: Connection, run_id: str, trace_id: str) -> None:
+    """Note that a rollout is under way, before it costs anything; a second time does nothing."""
+    values = {"trace_id": trace_id, "run_id": run_id}
+    connection.execute(upsert(connection.dialect.name, BEGUN, (), ("trace_id",)), values)
+
+
+def under_way(connection: Connection, run_id: str) -> list[str]:
+    """Return the rollouts of a run that were begun and not stored."""
+    asked = select(BEGUN.c.trace_id).where(BEGUN.c.run_id == run_id)
+    return list(connection.execute(asked.order_by(BEGUN.c.trace_id)).scalars())
+
+
+def end(connection: Connection, names: Sequence[str]) -> None:
+    """Note that rollouts are not under way any more."""
+    connection.execute(delete(BEGUN).where(BEGUN.c.trace_id.in_(names)))
+
+
 def add(connection: Connection, place: Mapping[str, Any], trace: Trace, content: Content) -> bool:
     """Store a rollout, and return whether it is new; one that was lost to a fault is replaced."""
+    end(connection, [trace.id])
     known = _row(connection, trace.id)
     if known is not None and known["outcome"] != "infra_fault":
         return False

@@ -72,6 +72,15 @@ ROLLOUTS = Table(
 )
 """All columns but the last are light: lists and charts read them without decoding a trace."""
 
+BEGUN = Table(
+    "begun",
+    METADATA,
+    Column("trace_id", Text, primary_key=True),
+    Column("run_id", Text, ForeignKey(RUNS.c.id), nullable=False),
+    Index("begun_by_run", "run_id"),
+)
+"""Rollouts under way: a row that is there when a run is resumed tells of calls that nobody recorded."""
+
 CONTENTS = Table(
     "contents",
     METADATA,

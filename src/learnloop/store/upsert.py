@@ -19,7 +19,12 @@ def add_up(connection: Connection, table: Table, counted: tuple[str, ...]) -> Ex
 def upsert(
     dialect: str, table: Table, counted: tuple[str, ...], key: tuple[str, ...]
 ) -> Executable:
-    """Return an insert that adds the `counted` columns to those of a row with the same `key`."""
+    """Return an insert that adds the `counted` columns to those of a row with the same `key`.
+
+    Without such columns the row that is there stays as it is.
+    """
     into = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    if not counted:
+        return into.on_conflict_do_nothing(index_elements=list(key))
     sums = {name: table.c[name] + into.excluded[name] for name in counted}
     return into.on_conflict_do_update(index_elements=list(key), set_=sums)

@@ -1,4 +1,4 @@
-"""Shared contents, the ledger with its leaves, and rollups for charts.
+"""Rollouts under way, shared contents, the ledger with its leaves, and rollups for charts.
 
 The rows of the new tables are made from the old ones by `store.adoption`, in the same transaction.
 """
@@ -14,6 +14,12 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Add the tables, and an index in the order of pages."""
+    op.create_table(
+        "begun",
+        sa.Column("trace_id", sa.Text, primary_key=True),
+        sa.Column("run_id", sa.Text, sa.ForeignKey("runs.id"), nullable=False),
+    )
+    op.create_index("begun_by_run", "begun", ["run_id"])
     op.create_table(
         "contents",
         sa.Column("id", sa.Integer, primary_key=True),
