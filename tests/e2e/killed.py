@@ -17,13 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from learnloop.batch import attempts_on
 from learnloop.event import Event
 from learnloop.learn import evaluate, look_for_variance
 from learnloop.message import Message, ToolCall, ToolSchema
 from learnloop.models.policy import PolicyProcess
 from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
 from learnloop.project import Project
-from learnloop.run import UNTRAINED, Run, attempts_on
+from learnloop.run import UNTRAINED, Run
 from learnloop.session import Session, begin, project_store, recorded
 from learnloop.tool import Tool, ToolContext, ToolOutput
 
