@@ -54,8 +54,9 @@ demo: model
 	$(BIN)/learnloop train examples/reports
 	$(BIN)/learnloop report latest --project examples/reports --open-test
 
+# Two processes, a file of tests each: most of them wait for processes and servers.
 test: $(DEV)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: model $(DEV)
 	LEARNLOOP_REQUIRE=$${LEARNLOOP_REQUIRE-model} $(BIN)/python -m pytest -m slow
