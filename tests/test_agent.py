@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -280,6 +281,18 @@ def test_a_tool_fault_ends_the_rollout_at_once_and_keeps_what_was_finished() -> 
     episode = run(play(cat("a", "broken", "slow")), tool=tool)
     assert episode.finish_reason == "!"
     assert outputs(episode) == ["<a>"]
+
+
+def test_a_call_that_is_cancelled_from_inside_the_tool_is_a_fault_and_never_graded() -> None:
+    class Shared(EchoTool):
+        async def call(self, call: ToolCall, context: ToolContext) -> ToolOutput:
+            if "shared" in call.arguments:
+                raise asyncio.CancelledError  # as of a task that another rollout waited for too
+            return await super().call(call, context)
+
+    episode = run(play(cat("a", "shared"), "Answer: 1"), tool=Shared())
+    assert episode.finish_reason == "!"  # the rollout is lost, not graded
+    assert not episode.answered
 
 
 def test_a_bug_in_a_tool_is_a_tool_fault() -> None:

@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 from tests.fault_server import FaultServer, fault_server
 from tests.idle_run import idle_run
+from tests.loopback import Answer, serving
 
 from learnloop.batch import attempts_on
 from learnloop.budget import Spend, reached
@@ -299,3 +300,14 @@ def test_nobody_at_the_address_of_the_end_changes_nothing() -> None:
         trace = anyio.run(main, server)
     assert trace.score is not None
     assert trace.score.value == 1.0
+
+
+def test_a_server_that_answers_the_end_with_too_much_changes_nothing() -> None:
+    async def main(url: str) -> None:
+        async with Outbound(allow_private=True, retry=FAST) as outbound:
+            config = ToolConfig(name="cat", server_url=url, episode_end_url=url)
+            await EpisodeEnd([config], outbound, environ={}).tell("trace_1")
+
+    with serving(lambda _: Answer(body=b"x" * 1_100_000)) as server:
+        anyio.run(main, server.url)
+    assert [seen.data["type"] for seen in server.seen] == ["episode_end"]

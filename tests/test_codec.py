@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -498,3 +499,13 @@ def test_tool_calls_that_are_no_list_are_a_bad_row(tmp_path: Path):
     (tmp_path / "tasks.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(ConfigError, match=r"tasks\.jsonl:1: `tool_calls` of a message must be a"):
         load_tasks(tmp_path / "tasks.jsonl", Config())
+
+
+def test_a_setting_that_is_newer_than_a_run_counts_as_its_default() -> None:
+    tree = json.loads(config_json(Config()))
+    del tree["train"]["rft"]["updates_per_step"]
+    before = json.dumps(tree)
+    assert config_changes(before, config_json(Config())) == []
+    rft = replace(Config().train.rft, updates_per_step=2)
+    changed = replace(Config(), train=replace(Config().train, rft=rft))
+    assert config_changes(before, config_json(changed)) == ["train.rft.updates_per_step"]

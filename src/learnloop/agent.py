@@ -181,6 +181,9 @@ async def _run_together(
         for index, call in enumerate(calls):
             group.start_soon(run, index, call)
     in_order = [records[i] for i in sorted(records)]
+    if not faults and len(records) < len(calls):
+        # Cancelled from outside, this line is not reached: somebody cancelled what the tool waited for.
+        faults.append(ToolError("a call was cancelled from inside the tool", kind="cancelled"))
     if faults:
         episode.calls += in_order
         raise faults[0]

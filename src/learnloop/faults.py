@@ -6,7 +6,7 @@ them decide differently. `docs/faults.md` is made from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from learnloop.trace import Outcome
@@ -62,6 +62,11 @@ def _endpoint(source: Source, kind: str, event: str) -> Rule:
     )
 
 
+def _answered(source: Source, kind: str, event: str) -> Rule:
+    """Return the rule of a fault of an endpoint that is up: asked again, and no reason to wait."""
+    return replace(_endpoint(source, kind, event), trips=False)
+
+
 def _lost(source: Source, kind: str, event: str, *, again: bool = True) -> Rule:
     """Return the rule of a fault that loses the rollout and is not asked again."""
     return Rule(source=source, kind=kind, event=event, outcome="infra_fault", repeats_rollout=again)
@@ -88,16 +93,16 @@ _SHARED = (
 
 RULES: tuple[Rule, ...] = (
     *(_endpoint("tool", kind, event) for kind, event in _SHARED),
-    _endpoint("tool", "bad_reply", "a 200 that is no JSON object with `output`, an HTML page too"),
-    _endpoint("tool", "call_id", "a reply to another call"),
+    _answered("tool", "bad_reply", "a 200 that is no JSON object with `output`, an HTML page too"),
+    _answered("tool", "call_id", "a reply to another call"),
     _told("tool", "4xx", "400 to 499: `output`, else the error's text, is shown"),
     _told("tool", "too_large", "request or reply over 1 MB: a 413 text is shown"),
     _lost("tool", "refused_address", "its address is one the policy forbids", again=False),
     _lost("tool", "wall_time", "`agent.max_wall_s` ends while a tool is waited for"),
     _lost("tool", OTHER, "anything else that a tool raises"),
     *(_endpoint("grader", kind, event) for kind, event in _SHARED),
-    _endpoint("grader", "4xx", "400 to 499: a score that could not be had is no zero"),
-    _endpoint("grader", "bad_reply", "a 200 without a `score` from 0 to 1, an HTML page too"),
+    _answered("grader", "4xx", "400 to 499: a score that could not be had is no zero"),
+    _answered("grader", "bad_reply", "a 200 without a `score` from 0 to 1, an HTML page too"),
     _lost("grader", "too_large", "request or reply over 1 MB"),
     _lost("grader", "refused_address", "its address is one the policy forbids", again=False),
     _lost("grader", "bad_score", "a score that is no number from 0 to 1"),

@@ -257,8 +257,10 @@ class Project:
     def _outbound(self, retry: Retry | None) -> Outbound:
         """Return the HTTP client as the network's settings want it."""
         network = self.config.network
+        # Whoever wants no retries, such as the check, does not want to wait either.
+        never = retry is not None and retry.retries == 0
         rules = BreakerRules(
-            faults=network.breaker_faults,
+            faults=sys.maxsize if never else network.breaker_faults,
             probe_s=network.breaker_probe_s,
             longest_wait_s=network.breaker_wait_s,
         )

@@ -23,7 +23,7 @@ from learnloop.rollout import Planned, Setup, roll_out
 from learnloop.runner import run_many
 from learnloop.sink import Sink
 from learnloop.splits import in_split, sample_tasks
-from learnloop.store import Store
+from learnloop.store import Store, told
 from learnloop.task import Split, Task
 from learnloop.trace import Trace, trace_id
 
@@ -150,7 +150,8 @@ class Run:
     def tell_outage(self, news: Outage) -> None:
         """Emit that an endpoint stopped answering, or answers again."""
         if news.is_down:
-            self.emit("endpoint_down", endpoint=news.endpoint, fault=news.fault)
+            fault = told(news.fault, self.config.store.content)
+            self.emit("endpoint_down", endpoint=news.endpoint, fault=fault)
         else:
             self.emit("endpoint_up", endpoint=news.endpoint, down_s=news.down_s)
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 from learnloop.budget import Spend
 from learnloop.check import check
 from learnloop.codec import config_changes, config_json
+from learnloop.config import Config
 from learnloop.errors import (
     ConfigError,
     EndpointError,
@@ -43,7 +44,7 @@ from learnloop.provenance import (
 )
 from learnloop.run import Run, policy_failed
 from learnloop.sink import Sink
-from learnloop.store import RunRecord, RunStatus, Store
+from learnloop.store import RunRecord, RunStatus, Store, told
 from learnloop.task import Task
 from learnloop.tools.mcp.snapshot import changes
 
@@ -216,10 +217,17 @@ async def recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[T
     try:
         result = await work(run)
     except BaseException as error:
-        run.emit("paused", reason=str(error) or "interrupted", **_faults(run))
+        run.emit("paused", reason=_reason(error, config), **_faults(run))
         raise
     run.emit("run_ended", status="done", **_faults(run))
     return result
+
+
+def _reason(error: BaseException, config: Config) -> str:
+    """Return why a run paused; what may quote a reply is kept as the project keeps texts."""
+    words = str(error) or "interrupted"
+    ours = isinstance(error, UserError) and not isinstance(error, EndpointError)
+    return words if ours or not str(error) else told(words, config.store.content)
 
 
 def _faults(run: Run) -> dict[str, object]:

@@ -221,6 +221,21 @@ def test_a_lost_rollout_that_is_made_again_is_in_the_ledger_twice(store: Store) 
     assert store.traces(run_id) == [good]
 
 
+def test_a_lost_rollout_that_was_erased_and_then_made_again_breaks_nothing(store: Store) -> None:
+    run_id = begin(store)
+    good = rich_trace()
+    failure = Failure(boundary="tool", kind="5xx", message="gone")
+    store.save_trace(
+        run_id, "screen", 0, replace(good, outcome="infra_fault", score=None, failure=failure)
+    )
+    tell(store, run_id, "paused", reason="x")
+    store.erase(reason="asked for", run_id=run_id)
+    assert store.save_trace(run_id, "screen", 0, good)
+    tell(store, run_id, "evaluation", step=0)
+    assert store.audit().broken is None
+    assert store.traces(run_id) == [good]
+
+
 def test_two_writers_at_once_make_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "learnloop.db"
     with Store.open(path) as first, Store.open(path) as second:

@@ -87,9 +87,24 @@ def test_answers_that_depend_on_the_row_are_told_apart_by_it(tmp_path: Path) -> 
     third = ToolContext(trace_id="t", item={"doc": "c"})
     assert anyio.run(ask, tool, '{"path": "y"}').text == "y for a"
     assert anyio.run(ask, tool, '{"path": "y"}', other).text == "y for b"
-    assert anyio.run(ask, tool, '{"path": "x", "line": 1}', third).text == "x for a"
-    with pytest.raises(ToolError, match="several answers"):
-        anyio.run(ask, tool, '{"path": "y"}', third)
+    # What the tool said for another row is no answer for this one.
+    for arguments in ('{"path": "x", "line": 1}', '{"path": "y"}'):
+        with pytest.raises(ToolError, match="does not have"):
+            anyio.run(ask, tool, arguments, third)
+
+
+def test_answers_recorded_without_a_row_are_for_every_row(tmp_path: Path) -> None:
+    file = tmp_path / "tools.jsonl"
+
+    async def work(tools: Mapping[str, Tool]) -> None:
+        await ask(recording(tools, file)["cat"], '{"path": "x"}', ToolContext(trace_id="t"))
+
+    def say(seen: Seen) -> Answer:
+        return Answer(body={"call_id": seen.data["call_id"], "output": "for all"})
+
+    with serving(say) as server:
+        run(tmp_path, Config(tools=(ToolConfig(name="cat", server_url=server.url),)), work)
+    assert anyio.run(ask, replayed(file)["cat"], '{"path": "x"}').text == "for all"
 
 
 @pytest.mark.parametrize("path", ["z", "broken"])

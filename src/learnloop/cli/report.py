@@ -68,6 +68,7 @@ def _open_test(session: Session, output: Output) -> None:
 
 async def _measure(session: Session) -> None:
     async with at_work(session) as run:
+        run.tell_repeated()
         await measure_on_test(run)
 
 

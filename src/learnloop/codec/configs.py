@@ -304,8 +304,13 @@ def config_leaves(config: Config) -> dict[str, Any]:
 
 
 def config_changes(before: str, after: str) -> list[str]:
-    """Return the dotted names of settings that differ between two `config_json` texts."""
-    old, new = _flat(json.loads(before)), _flat(json.loads(after))
+    """Return the dotted names of settings that differ between two `config_json` texts.
+
+    A setting that did not exist when the first one was written counts as its default.
+    """
+    told = _flat(json.loads(before))
+    full = _flat(json.loads(config_json(config_from_json(before))))
+    old, new = {**full, **told}, _flat(json.loads(after))
     return sorted(k for k in old.keys() | new.keys() if old.get(k) != new.get(k))
 
 

@@ -72,7 +72,9 @@ class EndpointGrader:
             correct=float(value >= self._threshold) if self._threshold else value,
             parts={**_numbers(data.get("sub_scores")), **metrics},
             explanation=self._route.redact(str(data.get("explanation") or "")),
-            flags=tuple(map(str, cast("list[object]", flags))) if isinstance(flags, list) else (),
+            flags=tuple(self._route.redact(str(flag)) for flag in cast("list[object]", flags))
+            if isinstance(flags, list)
+            else (),
         )
 
     def _wrong(self, message: str) -> Exception:

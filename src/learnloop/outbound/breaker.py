@@ -47,7 +47,7 @@ class Breaker:
         self._in_a_row, self._last = 0, ""
         self._opened_s: float | None = None
         self._next_probe_s = self._pause_s = 0.0
-        self._probing = False
+        self._probing, self._probe_s = False, 0.0
         self._changed = anyio.Event()
 
     @property
@@ -67,16 +67,23 @@ class Breaker:
             while (opened_s := self._opened_s) is not None:
                 now_s = time.monotonic()
                 self._refuse_after(opened_s + self._rules.longest_wait_s - now_s)
-                if not self._probing and now_s >= self._next_probe_s:
-                    self._probing = True
+                if now_s >= self._next_look_s:
+                    self._probing, self._probe_s = True, now_s
                     return True
                 await self._news(opened_s, now_s)
         return False
 
+    @property
+    def _next_look_s(self) -> float:
+        """Return when somebody may look: not while another looks, unless that one hangs."""
+        if self._probing:
+            return self._probe_s + self._rules.max_probe_s
+        return self._next_probe_s
+
     async def _news(self, opened_s: float, now_s: float) -> None:
         """Wait for a change, for the next look, or for the end of patience."""
         give_up_s = opened_s + self._rules.longest_wait_s
-        until_s = give_up_s if self._probing else min(give_up_s, self._next_probe_s)
+        until_s = min(give_up_s, self._next_look_s)
         with anyio.move_on_after(max(0.001, until_s - now_s)):
             await self._changed.wait()
 

@@ -39,15 +39,26 @@ class Outbound:
         self._traffic: dict[str, Traffic] = {}
         self.faults = Counter[str]()
         self.on_outage: Tell = _ignore
-        # No limit here: a pool of 100 would silently cap rollouts. Routes have their own limits,
-        # and bound the time of a whole request.
-        self._client = httpx2.AsyncClient(
-            verify=httpx2.create_ssl_context(trust_env=True),
-            limits=httpx2.Limits(),
-            timeout=None,
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._tls = httpx2.create_ssl_context(trust_env=True)
+        self._clients: dict[str, httpx2.AsyncClient] = {}
+
+    def _client_for(self, host: str) -> httpx2.AsyncClient:
+        """Return the client of one host name.
+
+        Requests go to numeric addresses. Two names behind one address must not share a connection: its
+        certificate was verified for one of them.
+        """
+        if host not in self._clients:
+            # No limit here: a pool of 100 would silently cap rollouts. Routes have their own limits,
+            # and bound the time of a whole request.
+            self._clients[host] = httpx2.AsyncClient(
+                verify=self._tls,
+                limits=httpx2.Limits(),
+                timeout=None,
+                trust_env=False,
+                follow_redirects=False,
+            )
+        return self._clients[host]
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,7 +73,8 @@ class Outbound:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._client.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
     def route(self, endpoint: Endpoint, error: type[BoundaryError]) -> Route:
         """Return a way to post to one endpoint; its faults are raised as `error`.
@@ -93,7 +105,7 @@ class Outbound:
         self, endpoint: Endpoint, error: type[BoundaryError], traffic: Traffic, retry: Retry
     ) -> Route:
         return Route(
-            self._client,
+            self._client_for(httpx2.URL(endpoint.url).host),
             endpoint,
             error,
             traffic=traffic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import anyio
 import httpx2
 
+from learnloop.clock import paused
 from learnloop.errors import BoundaryError, GraderError
 from learnloop.faults import Rule, rule_of
 from learnloop.outbound.address import allowed_addresses
@@ -76,6 +77,18 @@ class Posted(Generic[T]):
     retries: int
 
 
+@dataclass(kw_only=True)
+class _Attempt:
+    """One attempt at a request: whether it was the one that looks, and what came back."""
+
+    is_probe: bool = False
+    reply: Reply | None = None
+
+    @property
+    def retry_after(self) -> str | None:
+        return self.reply.retry_after if self.reply else None
+
+
 class TooLarge(BoundaryError):
     """A request or reply body is over the limit; repeating it would not help."""
 
@@ -128,16 +141,17 @@ class Route:
             raise TooLarge(f"request of {len(body)} bytes is over {MAX_BYTES}", kind="too_large")
         attempt = repeats = 0
         while True:
-            got: list[Reply] = []
+            one = _Attempt()
             try:
-                return Posted(value=await self._tried(body, headers, read, got), retries=repeats)
+                return Posted(value=await self._tried(body, headers, read, one), retries=repeats)
             except self._error as fault:
                 waits = fault.retryable and self._traffic.breaker.is_open
                 if not waits and (not fault.retryable or attempt >= self._retry.retries):
                     raise
             repeats += 1
             if not waits:
-                await anyio.sleep(self._retry.delay_s(attempt, _retry_after(got)))
+                with paused():
+                    await anyio.sleep(self._retry.delay_s(attempt, one.retry_after))
                 attempt += 1
 
     async def _tried(
@@ -145,20 +159,20 @@ class Route:
         body: bytes,
         headers: Mapping[str, str],
         read: Callable[[Reply], T],
-        got: list[Reply],
+        one: _Attempt,
     ) -> T:
         """Make one attempt when the breaker lets it, and tell the breaker how it went."""
         breaker = self._traffic.breaker
         while True:
-            probe = await breaker.admit()
+            probe = one.is_probe = await breaker.admit()
             try:
                 reply = await self._once(body, headers, probe=probe)
                 if reply is None:
                     continue
-                got.append(reply)
+                one.reply = reply
                 value = self._judged(reply, read)
             except (self._error, TooLarge) as fault:
-                self._note(fault, got, probe=probe)
+                self._note(fault, one)
                 raise
             except BaseException:
                 if probe:
@@ -167,14 +181,14 @@ class Route:
             breaker.succeeded()
             return value
 
-    def _note(self, fault: BoundaryError, got: Sequence[Reply], *, probe: bool) -> None:
+    def _note(self, fault: BoundaryError, one: _Attempt) -> None:
         """Count a fault, and tell the breaker of it."""
         breaker = self._traffic.breaker
         self._traffic.count(self._endpoint.name, fault.kind)
         if self.rule(fault.kind).trips:
-            asked_s = self._retry.asked_s(_retry_after(got)) or 0.0
-            breaker.failed(str(fault), probe=probe, asked_s=asked_s)
-        elif probe:
+            asked_s = self._retry.asked_s(one.retry_after) or 0.0
+            breaker.failed(str(fault), probe=one.is_probe, asked_s=asked_s)
+        elif one.is_probe:
             breaker.let_go()
 
     def _judged(self, reply: Reply, read: Callable[[Reply], T]) -> T:
@@ -192,12 +206,17 @@ class Route:
 
         Nothing is sent, and None returned, when the breaker opened while a place was waited for.
         """
-        await self._traffic.turn()
-        async with self._limiter:
+        # Waiting in line is not the agent's time.
+        with paused():
+            await self._traffic.turn()
+            await self._limiter.acquire()
+        try:
             if self._traffic.breaker.is_open and not probe:
                 return None
             with self._faults(), anyio.fail_after(self._endpoint.timeout_s):
                 return await self._send(body, headers)
+        finally:
+            self._limiter.release()
 
     @contextmanager
     def _faults(self) -> Generator[None]:
@@ -252,11 +271,6 @@ class Route:
             )
         finally:
             await response.aclose()
-
-
-def _retry_after(got: Sequence[Reply]) -> str | None:
-    """Return what the reply of an attempt, if there was one, says in Retry-After."""
-    return got[0].retry_after if got else None
 
 
 async def _body(response: httpx2.Response) -> bytes:

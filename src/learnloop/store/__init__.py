@@ -6,6 +6,7 @@ See `docs/store.md`.
 
 from learnloop.store.backup import back_up, backup_file, backups
 from learnloop.store.connect import file_version
+from learnloop.store.content import told
 from learnloop.store.database import Store
 from learnloop.store.records import (
     Erased,
@@ -34,4 +35,5 @@ __all__ = [
     "backup_file",
     "backups",
     "file_version",
+    "told",
 ]

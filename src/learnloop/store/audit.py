@@ -146,9 +146,10 @@ class _Look:
         for leaf in self.connection.execute(select(LEAVES).order_by(LEAVES.c.id)).mappings():
             known[leaf["trace_id"]].append(leaf)
         replaced = {
-            (e.data["rollout"], e.data["entry"])
+            (e.data["rollout"], seq)
             for e in self.entries.values()
             if e.kind == chain.ROLLOUT_REPLACED
+            for seq in e.data["entries"]
         }
         for row, bodies in self._stored():
             yield from self._rollout(row, bodies, known.pop(row["trace_id"], []), replaced)

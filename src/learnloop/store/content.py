@@ -16,7 +16,8 @@ NOT_KEPT = "(not kept)"
 _MASKS = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
-        (r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "[email]"),
+        # Guarded on its left: else every start within a long word would look through all of it.
+        (r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "[email]"),
         # What announces a key, then what looks like one: long, of letters and digits both.
         (r"(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{8,}", "[key]"),
         (
@@ -57,7 +58,17 @@ def reduce(trace: Trace, content: Content, salt: bytes) -> Trace:
         )
         for old, new in zip(trace.turns, changed.turns, strict=True)
     )
-    return replace(changed, turns=turns, content=content)
+    score = changed.score
+    if score is not None and score.flags:
+        score = replace(score, flags=tuple(change(flag) for flag in score.flags))
+    return replace(changed, turns=turns, score=score, content=content)
+
+
+def told(text: str, content: Content) -> str:
+    """Return as much of a message that may quote what was said as a policy keeps."""
+    if content == "full":
+        return text
+    return mask(text) if content == "masked" else NOT_KEPT
 
 
 def mask(text: str) -> str:

@@ -183,7 +183,9 @@ class Store(Access):
             told = {"content": content, "reason": "content policy of the project"}
             if found:
                 rollouts.reduce_rows(connection, chain.CONTENT_REDUCED, found, told)
-            return len(found)
+        if found:
+            self.empty_log()
+        return len(found)
 
     # --- erasure ---
 

@@ -161,7 +161,15 @@ def _take_away(connection: Connection, row: RowMapping) -> None:
         connection.execute(delete(LEAVES).where(*current))
         return
     _forget_salt(connection, row["trace_id"])
-    data = {"rollout": row["trace_id"], "entry": old, "failure": row["failure_kind"]}
+    # Those of contents it had before, too: their numbers will not be the new ones either.
+    told = select(LEAVES.c.seq).where(
+        LEAVES.c.trace_id == row["trace_id"], LEAVES.c.seq.is_not(None)
+    )
+    data = {
+        "rollout": row["trace_id"],
+        "entries": sorted(connection.execute(told).scalars()),
+        "failure": row["failure_kind"],
+    }
     chain.append(connection, chain.ROLLOUT_REPLACED, row["run_id"], data)
 
 

@@ -71,7 +71,9 @@ class ReplayedTool:
         arguments = _canonical(call.arguments)
         found = self._answers.get(arguments, [])
         own = [answer for answer in found if answer.item == _item(context)]
-        outputs = {answer.output for answer in own or found}
+        # Recorded without a row, an answer is for all of them; that of another row is not ours.
+        own = own or [answer for answer in found if answer.item == _NO_ITEM]
+        outputs = {answer.output for answer in own}
         if len(outputs) == 1:
             return outputs.pop()
         what = "has several answers to" if outputs else "does not have"
@@ -164,3 +166,6 @@ def _canonical(arguments: str) -> str:
 def _item(context: ToolContext) -> str:
     text = json.dumps(dict(context.item), sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+_NO_ITEM = _item(ToolContext(trace_id=""))

@@ -10,7 +10,7 @@ import anyio
 
 from learnloop.boundary import boundary
 from learnloop.config import ToolConfig
-from learnloop.errors import ToolError
+from learnloop.errors import BoundaryError, ToolError
 from learnloop.outbound import Endpoint, Outbound, Reply, Route, expand_headers, expand_secret
 
 LONGEST_S = 5.0
@@ -54,7 +54,7 @@ def _route(config: ToolConfig, outbound: Outbound, environ: Mapping[str, str]) -
 
 
 async def _post(route: Route, body: bytes, trace_id: str) -> None:
-    with suppress(ToolError), boundary("tool"):
+    with suppress(BoundaryError), boundary("tool"):
         await route.post(body, {"X-Trace-Id": trace_id, "Idempotency-Key": trace_id}, _ignore)
 
 

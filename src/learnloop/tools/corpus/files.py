@@ -26,12 +26,14 @@ def find_files(folder: Path) -> Iterator[Found]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(here, name)
-            if name.startswith(".") or not path.resolve().is_relative_to(root):
+            if name.startswith("."):
                 continue
             try:
+                if not path.resolve().is_relative_to(root):
+                    continue
                 state = path.stat()
-            except OSError:
-                continue  # a link that leads nowhere
+            except (OSError, RuntimeError):
+                continue  # a link that leads nowhere, or in a circle
             place = path.relative_to(root).as_posix()
             if path.is_file() and place.isprintable():
                 yield Found(path=place, size=state.st_size, mtime_ns=state.st_mtime_ns)
