@@ -151,6 +151,7 @@ def test_a_run_killed_again_and_again_loses_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_run_killed_at_every_place_loses_nothing(
     driver: Driver, server: Loopback, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_run_killed_at_every_place_loses_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_run_killed_at_random_times_loses_nothing(server: Loopback, tmp_path: Path) -> None:
     rng = random.Random(7)
     for number in range(200):
