@@ -55,6 +55,10 @@ class Setup:
     system_prompt: str = ""
     on_end: Callable[[str], Awaitable[None]] | None = None
 
+    def name(self, planned: Planned, retry: int) -> str:
+        """Return the trace id of a rollout with this setup."""
+        return trace_id(self.label, planned.candidate_id, planned.task.id, planned.attempt, retry)
+
 
 async def roll_out(planned: Planned, setup: Setup, retry: int = 0) -> Trace:
     """Make one rollout; it always yields a trace.
@@ -64,7 +68,7 @@ async def roll_out(planned: Planned, setup: Setup, retry: int = 0) -> Trace:
     user can mend (UserError) are raised. `retry` counts earlier tries that ended in a fault.
     """
     task = planned.task
-    name = trace_id(setup.label, planned.candidate_id, task.id, planned.attempt, retry)
+    name = setup.name(planned, retry)
     episode = Episode(messages=_opening(task, setup.system_prompt))
     start_s = time.monotonic()
     try:

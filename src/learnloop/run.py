@@ -25,7 +25,7 @@ from learnloop.sink import Sink
 from learnloop.splits import in_split, sample_tasks
 from learnloop.store import Store, told
 from learnloop.task import Split, Task
-from learnloop.trace import Trace, trace_id
+from learnloop.trace import Trace
 
 UNTRAINED = ""
 """The weights as the model was pulled; the policy process always keeps them."""
@@ -286,13 +286,8 @@ class Run:
         if over := reached(self.spend, self.spent_s / 60, config.budget, config.prices):
             raise self._spent(*over)
         batch = job.batch
-        label = f"{self.id}/{batch.stage}/{batch.step}"
-        planned = job.planned
-        # Before its first call is paid for.
-        name = trace_id(label, planned.candidate_id, planned.task.id, planned.attempt, retry)
-        self.store.begin_rollout(self.id, name)
         setup = Setup(
-            label=label,
+            label=f"{self.id}/{batch.stage}/{batch.step}",
             model=self.policy.model(batch.weights),
             tools=self.parts.tools,
             grader=self.parts.grader,
@@ -302,8 +297,10 @@ class Run:
             ),
             on_end=self.parts.on_end,
         )
+        # Before its first call is paid for.
+        self.store.begin_rollout(self.id, setup.name(job.planned, retry))
         try:
-            trace = await roll_out(planned, setup, retry)
+            trace = await roll_out(job.planned, setup, retry)
         except EndpointError as error:
             raise _stopped_by(self.id, error.where, error.what) from None
         if trace.failure and trace.failure.kind == "died":
