@@ -259,7 +259,7 @@ async def compare_pairs(run: Run, chosen: str, pairs: Sequence[PlannedPair]) -> 
 
 def _solved(trace: Trace) -> float | None:
     """Return 1 for a fully correct rollout and 0 for another; None when it was lost."""
-    return float(trace.score.correct >= 1 - 1e-9) if trace.score else None
+    return float(trace.score.is_right) if trace.score else None
 
 
 async def measure(run: Run, chosen: str, split: Split, tasks: Sequence[Task]) -> None:

@@ -79,6 +79,11 @@ class Score:
     explanation: str = ""
     flags: tuple[str, ...] = ()
 
+    @property
+    def is_right(self) -> bool:
+        """Return whether the answer is fully correct, up to rounding."""
+        return self.correct >= 1 - 1e-9
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:

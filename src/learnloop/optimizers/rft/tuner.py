@@ -19,9 +19,6 @@ from learnloop.summary import teaches
 from learnloop.task import Task
 from learnloop.trace import Trace, Turn
 
-SOLVED = 1 - 1e-9
-"""Correctness from which a rollout counts as fully right."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
@@ -129,14 +126,14 @@ class Tuner:
         train = self._config.train
         chosen = self._telling(group)
         scores = [t.score for t in chosen if t.score]
-        solved = bool(scores) and min(s.correct for s in scores) >= SOLVED
+        solved = bool(scores) and all(s.is_right for s in scores)
         found = advantages(
             [s.value for s in scores],
             train.rft.advantage,
             bonus=train.rft.solved_advantage if solved else 0.0,
         )
         costs = [
-            cost_of(t, self._config.grader.cost_unit) if s.correct >= SOLVED else None
+            cost_of(t, self._config.grader.cost_unit) if s.is_right else None
             for t, s in zip(chosen, scores, strict=True)
         ]
         # First right, then cheap: what a model is sparing with before it can solve a task, it loses.
@@ -153,7 +150,7 @@ class Tuner:
         ]
         scores = [t.score for t in graded if t.score]
         rewards = [s.value for s in scores]
-        solved = len(scores) >= 2 and min(s.correct for s in scores) >= SOLVED
+        solved = len(scores) >= 2 and all(s.is_right for s in scores)
         kept = solved and self._config.train.rft.solved_advantage > 0
         if not (teaches(rewards) or kept):
             return []
