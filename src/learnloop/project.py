@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -115,18 +116,21 @@ class Project:
 
         Raises:
             ConfigError: the file is no store, or cannot be written.
+            UserError: it is of an older version and another process works on the project.
         """
         self.prepare_state()
-        return Store.open(self.database)
+        return Store.open(self.database, partial(self.lock, "the database must be upgraded, but "))
 
     @contextmanager
-    def lock(self) -> Generator[None]:
+    def lock(self, why: str = "") -> Generator[None]:
         """Hold the project for one writing process; a lock whose owner died is taken over.
+
+        `why` begins the message of a refusal.
 
         Raises:
             UserError: another process holds it.
         """
-        with _locked(self.prepare_state() / "lock"):
+        with _locked(self.prepare_state() / "lock", why):
             yield
 
     def system_prompt(self) -> str:
@@ -325,7 +329,7 @@ def _given(folder: Path) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None]:
+def _locked(path: Path, why: str = "") -> Generator[None]:
     """Lock a file. The kernel lets go of it when its owner dies, however that happens."""
     import fcntl
 
@@ -336,7 +340,7 @@ def _locked(path: Path) -> Generator[None]:
             file.seek(0)
             owner = file.read().strip() or "unknown"
             raise UserError(
-                f"another learnloop (process {owner}) is working on this project",
+                f"{why}another learnloop (process {owner}) is working on this project",
                 where=str(path),
                 fix="Wait for it or stop it.",
             ) from None

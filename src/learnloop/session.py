@@ -83,7 +83,7 @@ def project_store(project: Project) -> Generator[Store]:
     Texts older than the project keeps them are erased.
     """
     days = project.config.store.retention_days
-    with project.lock(), project.open_store() as store:
+    with project.lock(), Store.open(project.database) as store:
         for run in store.runs():
             if run.status == "running":
                 store.set_status(run.id, "stopped")

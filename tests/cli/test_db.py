@@ -13,7 +13,8 @@ from tests.store.rich_trace import SAID, rich_trace
 
 from learnloop.event import Event
 from learnloop.project import Project
-from learnloop.store import Store
+from learnloop.session import project_store
+from learnloop.store import Store, backups
 
 
 @pytest.fixture
@@ -153,3 +154,26 @@ def test_an_old_database_is_upgraded_when_asked_and_not_by_a_dry_run(
     assert Path(data["backup"]).exists()
     assert learnloop("db", "upgrade", cwd=root).out == "the database has version 2, the newest\n"
     assert learnloop("ledger", "verify", cwd=root).code == 0
+
+
+@pytest.mark.parametrize("words", [("runs",), ("db", "upgrade"), ("ledger", "verify")])
+def test_an_old_database_is_not_upgraded_while_another_process_works_on_it(
+    learnloop: Learnloop, root: Path, words: tuple[str, ...]
+):
+    path = make_first_version(root / ".learnloop" / "learnloop.db")
+    before = path.read_bytes()
+    with Project.open(root).lock():
+        done = learnloop(*words, cwd=root)
+    assert (done.code, done.out) == (1, "")
+    assert "the database must be upgraded, but another learnloop (process" in done.line
+    assert done.line.endswith("Wait for it or stop it.")
+    assert (path.read_bytes(), backups(path)) == (before, [])
+    assert learnloop(*words, cwd=root).code == 0
+    assert len(backups(path)) == 1
+
+
+def test_the_holder_of_the_project_upgrades_it(root: Path):
+    make_first_version(root / ".learnloop" / "learnloop.db")
+    with project_store(Project.open(root)) as store:
+        assert store.backup is not None
+        assert [run.id for run in store.runs()] == ["run-1"]

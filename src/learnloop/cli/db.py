@@ -121,12 +121,13 @@ def upgrade(
     """
     common = common or InProject()
     output = common.output
+    project = Project.open(common.folder(folder))
     database = _database(common.folder(folder))
     version = file_version(database)
     steps = _missing(version)
     made: Path | None = None
     if not dry_run or version > VERSION:
-        with Store.open(database) as store:
+        with project.open_store() as store:
             made = store.backup
     if output.json:
         kept = str(made) if made else None

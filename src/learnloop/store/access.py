@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, sel
 from sqlalchemy.exc import DatabaseError
 
 from learnloop.errors import UsageError
-from learnloop.store.connect import begin_read, begin_write, open_engine, refusal
+from learnloop.store.connect import Hold, begin_read, begin_write, open_engine, refusal
 
 T = TypeVar("T")
 
@@ -27,19 +27,24 @@ class Access:
         backup: the copy made of it before it was upgraded; None when it was of this version.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, hold: Hold = nullcontext) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._engine, self.backup = open_engine(path)
+        self._engine, self.backup = open_engine(path, hold)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: Path, hold: Hold = nullcontext) -> Self:
         """Open the database file; make it when it is missing, upgrade it when it is older.
+
+        Args:
+            path: the file.
+            hold: is entered around the backup and the upgrade of an older file; what it raises
+                leaves the file as it was.
 
         Raises:
             ConfigError: it is no database of ours, is of a newer version, or cannot be written.
         """
-        return cls(path)
+        return cls(path, hold)
 
     def __enter__(self) -> Self:
         return self

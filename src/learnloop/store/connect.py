@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from learnloop.store.tables import METADATA, REVISION, VERSION
 
 _WAIT_S = 30.0
 """How long a write waits for another process to finish its own."""
+Hold = Callable[[], AbstractContextManager[None]]
+"""Holds whatever keeps others from writing while an older file is backed up and upgraded."""
 _SETTINGS = (
     "journal_mode = WAL",
     "synchronous = NORMAL",
@@ -23,14 +26,14 @@ _SETTINGS = (
 )
 
 
-def open_engine(path: Path) -> tuple[Engine, Path | None]:
+def open_engine(path: Path, hold: Hold = nullcontext) -> tuple[Engine, Path | None]:
     """Return an engine on the file, whose tables are there and of this version.
 
-    An older file is upgraded in place; the second value is the backup made of it before.
+    An older file is upgraded in place under `hold`; the second value is the backup made of it before.
 
     Raises:
         ConfigError: the file is no database of ours, or is newer, or cannot be made.
-        UserError: the disk is full or fails.
+        UserError: the disk is full or fails, or `hold` refuses an upgrade.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +48,7 @@ def open_engine(path: Path) -> tuple[Engine, Path | None]:
     )
     event.listen(engine, "connect", _configure)
     try:
-        made = _prepare(engine, path)
+        made = _prepare(engine, path, hold)
     except DatabaseError as error:
         engine.dispose()
         raise refusal(error, path, "cannot open the database") from None
@@ -105,7 +108,7 @@ def begin_read(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _prepare(engine: Engine, path: Path) -> Path | None:
+def _prepare(engine: Engine, path: Path, hold: Hold) -> Path | None:
     """Make the tables of a new file, upgrade an older one, refuse a newer one.
 
     Returns the backup that an upgrade made.
@@ -113,8 +116,10 @@ def _prepare(engine: Engine, path: Path) -> Path | None:
     with engine.connect() as connection:
         version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
         connection.rollback()
-        if version == VERSION:
-            return None
+    if version == VERSION:
+        return None
+    # A process of the older version may still be at work on an older file.
+    with hold() if 0 < version < VERSION else nullcontext(), engine.connect() as connection:
         # Taken at once, so that two processes do not both make the tables.
         begin_write(connection)
         version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
