@@ -31,7 +31,7 @@ from learnloop.run import UNTRAINED, Run
 from learnloop.task import Task
 from learnloop.tools import http_tools
 from learnloop.tools.episode import EpisodeEnd
-from learnloop.trace import CallRecord, Trace, Turn
+from learnloop.trace import CallRecord, Failure, Score, Trace, Turn
 
 FAST = Retry(retries=1, first_delay_s=0.001)
 TASK = Task(
@@ -223,6 +223,68 @@ def test_the_compute_multiplier_scales_rollouts_of_a_task_and_leaves_tasks_of_a_
     train = TrainConfig(compute_multiplier=multiplier)
     assert (train.tasks_per_step, train.per_task) == (4, per_task)
     assert train.rollouts_per_step == rollouts
+
+
+# --- what a resumed run has spent before ---------------------------------------------------------
+
+LOST = Trace(
+    id="trace_lost",
+    task_id="task-0",
+    candidate_id="c",
+    attempt=0,
+    seed=0,
+    turns=(Turn(text="", tokens_in=100, tokens_reused=10, tokens_out=5),),
+    calls=(CallRecord(call=ToolCall(id="c", name="cat", arguments="{}"), round=0, output=""),),
+    outcome="infra_fault",
+    failure=Failure(boundary="tool", kind="5xx", message="gone"),
+)
+MADE_ANEW = replace(LOST, outcome="graded", failure=None, score=Score(value=1.0, correct=1.0))
+
+
+@pytest.mark.parametrize("told", [["paused"], []], ids=["in the ledger", "not yet"])
+def test_rollouts_that_were_lost_and_made_anew_count_twice_after_a_resume(
+    tmp_path: Path, told: list[str]
+) -> None:
+    with idle_run(tmp_path / "small") as (session, run):
+        run.store.save_trace(run.id, "train", 1, LOST)
+        for kind in told:
+            run.emit(kind)
+        run.store.save_trace(run.id, "train", 1, MADE_ANEW)
+        whole = session.history.spend(with_tokens=True)
+        assert whole == Spend(rollouts=2, calls=2, tokens_in=180, tokens_out=10)
+        assert session.history.spend(with_tokens=False).calls == 2
+        assert sum(t.rollouts for t in run.store.totals(run.id)) == 1
+        run.emit("run_ended")
+        assert run.store.audit().broken is None
+
+
+def test_rollouts_cut_short_count_by_their_number_and_the_message_says_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    flags = {"budget.calls": 4, "agent.max_rounds": 1, "train.max_concurrency": 1}
+    with (
+        fault_server(rate=0.0) as server,
+        idle_run(tmp_path / "small", flags=flags) as (session, run),
+    ):
+        run.store.begin_rollout(run.id, "trace_cut")
+        run.tell_repeated()
+        assert run.spend == Spend(rollouts=1, unknown=1)
+        with pytest.raises(StoppedEarly, match="4 calls is spent, without what 1 rollouts took"):
+            anyio.run(roll_in_run, run, server, 6)
+        assert session.history.spend(with_tokens=False) == Spend(rollouts=3, calls=4, unknown=1)
+
+
+def test_a_budget_of_rollouts_counts_those_cut_short(tmp_path: Path) -> None:
+    flags = {"budget.rollouts": 2, "agent.max_rounds": 1}
+    with (
+        fault_server(rate=0.0) as server,
+        idle_run(tmp_path / "small", flags=flags) as (_, run),
+    ):
+        run.store.begin_rollout(run.id, "trace_cut")
+        run.tell_repeated()
+        with pytest.raises(StoppedEarly, match=r"the budget of 2 rollouts is spent\. Raise"):
+            anyio.run(roll_in_run, run, server, 6)
+        assert len(run.store.rows(run.id)) == 1
 
 
 # --- the end of an episode -----------------------------------------------------------------------

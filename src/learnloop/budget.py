@@ -11,12 +11,17 @@ from learnloop.trace import Trace
 
 @dataclass(frozen=True, kw_only=True)
 class Spend:
-    """What rollouts took; adds up."""
+    """What rollouts took; adds up.
+
+    Of `unknown` ones among `rollouts` nothing else is known: they were under way when a process
+    ended, and nobody recorded their calls.
+    """
 
     rollouts: int = 0
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    unknown: int = 0
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
@@ -35,12 +40,23 @@ class Spend:
             calls=self.calls + other.calls,
             tokens_in=self.tokens_in + other.tokens_in,
             tokens_out=self.tokens_out + other.tokens_out,
+            unknown=self.unknown + other.unknown,
         )
 
     def cost_usd(self, prices: PricesConfig) -> float:
         """Return the price."""
         tokens = self.tokens_in * prices.tokens_in_usd + self.tokens_out * prices.tokens_out_usd
         return tokens / 1000 + self.calls * prices.call_usd
+
+
+def left_out(spend: Spend, unit: str) -> str:
+    """Return in words what a spend lacks in a unit of the budget; empty when it is all known."""
+    if not spend.unknown or unit in {"minutes", "rollouts"}:
+        return ""
+    return (
+        f", without what {spend.unknown} rollouts took that were under way when the run was cut "
+        "short: nobody recorded it"
+    )
 
 
 def reached(

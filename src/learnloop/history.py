@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from learnloop.budget import Spend
 from learnloop.gate import GateOutcome, GateResult, Look, Tally
 from learnloop.probe import ProbeResult, probe
 from learnloop.report import ArmName, CheckpointRow, Evaluation
@@ -38,6 +39,22 @@ class History:
     def spent_s(self) -> float:
         """Return the seconds that the run has taken so far, those while it lay still not counted."""
         return max((float(e.data.get(CLOCK, 0)) for e in self.store.events(self.run_id)), default=0)
+
+    def spend(self, *, with_tokens: bool) -> Spend:
+        """Return what the run's rollouts took so far; tokens on request, they take long to count.
+
+        Rollouts that were made anew count each time: those replaced after a fault in full, those
+        that were under way when the run was cut short by their number only.
+        """
+        if with_tokens:
+            stored = sum((Spend.of(trace) for trace in self.store.traces(self.run_id)), Spend())
+        else:
+            totals = self.store.totals(self.run_id)
+            stored = Spend(
+                rollouts=sum(t.rollouts for t in totals), calls=sum(t.calls for t in totals)
+            )
+        cut = sum(len(e.data["rollouts"]) for e in self.store.events(self.run_id, "repeated"))
+        return stored + self.store.replaced(self.run_id) + Spend(rollouts=cut, unknown=cut)
 
     @property
     def stage(self) -> str:

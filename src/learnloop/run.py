@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from learnloop.batch import Attempts, Batch, Found, Job, interleaved, key_of
-from learnloop.budget import Spend, reached
+from learnloop.budget import Spend, left_out, reached
 from learnloop.candidate import Candidate
 from learnloop.config import Config
 from learnloop.errors import ConfigError, EndpointError, StoppedEarly
@@ -49,7 +49,7 @@ class Run:
         sinks: who listens to events.
         has_warmup: whether there are demonstrations to warm up on.
         spent_before_s: seconds that the run took before it was resumed.
-        spend: what rollouts took so far, resumptions included; for the budget.
+        spend: what rollouts took so far, those made anew and resumptions included; for the budget.
         given_up: traces that were lost to faults since the run was begun or resumed; they are not
             tried anew before it is resumed again.
     """
@@ -159,6 +159,8 @@ class Run:
         """Record the rollouts that were under way when this run ended last; they are made anew."""
         event = self.store.take_unfinished(self.id, {CLOCK: round(self.spent_s, 3)})
         if event is not None:
+            cut = len(event.data["rollouts"])
+            self.spend += Spend(rollouts=cut, unknown=cut)
             self._tell(event)
 
     def begin_stage(self, words: str) -> None:
@@ -325,7 +327,7 @@ class Run:
 
     def _spent(self, unit: str, limit: float) -> StoppedEarly:
         return StoppedEarly(
-            f"the budget of {limit:g} {unit} is spent",
+            f"the budget of {limit:g} {unit} is spent{left_out(self.spend, unit)}",
             where=f"budget.{unit}",
             fix=f"Raise it, then {_go_on(self.id)}.",
         )

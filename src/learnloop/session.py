@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-from learnloop.budget import Spend
 from learnloop.check import check
 from learnloop.codec import config_changes, config_json
 from learnloop.config import Config
@@ -243,7 +242,7 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
         EndpointError: the policy process ended or failed; tells what it last wrote.
         UserError: it found no room on the disk.
     """
-    project, record = session.project, session.record
+    project, record, budget = session.project, session.record, session.project.config.budget
     try:
         async with project.open_parts() as parts, _policy(project) as policy:
             run = Run(
@@ -257,7 +256,7 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
                 sinks=session.sinks,
                 has_warmup=bool(project.demos()),
                 spent_before_s=session.history.spent_s,
-                spend=_spend_before(session),
+                spend=session.history.spend(with_tokens=bool(budget.tokens or budget.cost_usd)),
             )
             if parts.outbound is not None:
                 parts.outbound.on_outage = run.tell_outage
@@ -267,16 +266,6 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
             fix = f"Make room, then `learnloop train --resume {record.id}`."
             raise UserError(str(fault), where=str(project.state_dir), fix=fix) from fault
         raise policy_failed(record.id, str(fault)) from fault
-
-
-def _spend_before(session: Session) -> Spend:
-    """Return what the run's rollouts took before this session."""
-    run_id, budget = session.record.id, session.project.config.budget
-    if budget.tokens or budget.cost_usd:
-        return sum((Spend.of(trace) for trace in session.store.traces(run_id)), Spend())
-    # Decoding every trace would take long; totals tell all that the other limits need.
-    totals = session.store.totals(run_id)
-    return Spend(rollouts=sum(t.rollouts for t in totals), calls=sum(t.calls for t in totals))
 
 
 @asynccontextmanager

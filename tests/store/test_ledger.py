@@ -202,7 +202,7 @@ def test_a_lost_rollout_that_is_made_again_is_in_the_ledger_twice(store: Store) 
     failure = Failure(boundary="tool", kind="5xx", message="gone")
     lost = replace(good, outcome="infra_fault", score=None, failure=failure)
     store.save_trace(run_id, "train", 1, lost)
-    store.save_trace(run_id, "train", 1, replace(lost, seed=5))  # before any entry: no trace of it
+    store.save_trace(run_id, "train", 1, replace(lost, seed=5))
     tell(store, run_id, "paused", reason="x")
     assert store.save_trace(run_id, "train", 1, good)
     assert store.audit().broken is None
@@ -210,6 +210,7 @@ def test_a_lost_rollout_that_is_made_again_is_in_the_ledger_twice(store: Store) 
     kinds = [e.kind for e in store.ledger()]
     assert kinds == [
         "run_started",
+        "rollout_replaced",  # before any entry told of it: only what it took is kept
         "rollouts_stored",
         "paused",
         "rollout_replaced",

@@ -146,7 +146,11 @@ class CurriculumConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetConfig:
-    """Limits of a whole run; 0 means no limit. What is in flight when one is reached is finished."""
+    """Limits of a whole run; 0 means no limit. What is in flight when one is reached is finished.
+
+    A resumed run counts what it took before. Rollouts that were under way when it was cut short
+    count in `rollouts`; what else they took nobody recorded, and the run says how many they were.
+    """
 
     minutes: float = 0.0
     """Wall time."""

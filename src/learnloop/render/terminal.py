@@ -284,7 +284,8 @@ _LINES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "test": lambda data: f"{data.get('tasks', NONE)} tasks measured",
     "paused": lambda data: str(data.get("reason", "")),
     "repeated": lambda data: (
-        f"{len(data.get('rollouts', ()))} rollouts were under way when the run ended; they are made anew"
+        f"{len(data.get('rollouts', ()))} rollouts were under way when the run ended; they are made anew, "
+        "and what they took is not in the budget, nobody recorded it"
     ),
     "endpoint_down": lambda data: f"{data.get('endpoint', NONE)} is down: {data.get('fault', '')}",
     "endpoint_up": lambda data: (

@@ -19,6 +19,7 @@ from sqlalchemy import (
     update,
 )
 
+from learnloop.budget import Spend
 from learnloop.codec import config_hash, config_json
 from learnloop.config import Config
 from learnloop.errors import UsageError
@@ -186,6 +187,10 @@ class Store(Access):
         if found:
             self.empty_log()
         return len(found)
+
+    def replaced(self, run_id: str) -> Spend:
+        """Return what rollouts of a run took that were lost to faults and made anew since."""
+        return self.reading(lambda connection: rollouts.replaced(connection, run_id))
 
     # --- erasure ---
 

@@ -11,12 +11,13 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
 
+from learnloop.budget import Spend
 from learnloop.ledger import content_hash, leaf_hash
 from learnloop.store import chain
 from learnloop.store.content import reduce
 from learnloop.store.contents import let_go, load, pack, unpack
 from learnloop.store.rollups import count
-from learnloop.store.tables import BEGUN, LEAVES, ROLLOUTS
+from learnloop.store.tables import BEGUN, LEAVES, LEDGER, ROLLOUTS
 from learnloop.store.upsert import upsert
 from learnloop.trace import Content, Trace
 
@@ -72,6 +73,18 @@ def add(connection: Connection, place: Mapping[str, Any], trace: Trace, content:
     add_leaf(connection, numbers, kept)
     count(connection, numbers)
     return True
+
+
+def replaced(connection: Connection, run_id: str) -> Spend:
+    """Return what those rollouts of a run took that were lost to faults and made anew since."""
+    asked = select(LEDGER.c.data_json).where(
+        LEDGER.c.run_id == run_id, LEDGER.c.kind == chain.ROLLOUT_REPLACED
+    )
+    told = [json.loads(text) for text in connection.execute(asked).scalars()]
+    # Entries of before do not say what was spent.
+    known = [Spend(rollouts=1, **data["spent"]) for data in told if "spent" in data]
+    silent = len(told) - len(known)
+    return sum(known, Spend(rollouts=silent, unknown=silent))
 
 
 def reduce_rows(
@@ -152,23 +165,23 @@ def _row(connection: Connection, trace_id: str) -> RowMapping | None:
 
 
 def _take_away(connection: Connection, row: RowMapping) -> None:
-    """Undo what a lost rollout added, as far as the ledger has not told of it."""
+    """Undo what a lost rollout added, as far as the ledger has not told of it.
+
+    What it took stays in the ledger: it was paid for.
+    """
+    name, spend = row["trace_id"], Spend.of(read_one(connection, row))
     count(connection, dict(row), -1)
     let_go(connection, row["trace_json"])
-    current = (LEAVES.c.trace_id == row["trace_id"], LEAVES.c.salt.is_not(None))
-    old = connection.execute(select(LEAVES.c.seq).where(*current)).scalar_one()
-    if old is None:
-        connection.execute(delete(LEAVES).where(*current))
-        return
-    _forget_salt(connection, row["trace_id"])
+    its_leaves = LEAVES.c.trace_id == name
+    connection.execute(delete(LEAVES).where(its_leaves, LEAVES.c.seq.is_(None)))
+    _forget_salt(connection, name)
     # Those of contents it had before, too: their numbers will not be the new ones either.
-    told = select(LEAVES.c.seq).where(
-        LEAVES.c.trace_id == row["trace_id"], LEAVES.c.seq.is_not(None)
-    )
+    told = connection.execute(select(LEAVES.c.seq).where(its_leaves)).scalars()
     data = {
-        "rollout": row["trace_id"],
-        "entries": sorted(connection.execute(told).scalars()),
+        "rollout": name,
+        "entries": sorted(told),
         "failure": row["failure_kind"],
+        "spent": {n: getattr(spend, n) for n in ("calls", "tokens_in", "tokens_out")},
     }
     chain.append(connection, chain.ROLLOUT_REPLACED, row["run_id"], data)
 
