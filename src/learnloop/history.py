@@ -18,6 +18,9 @@ from learnloop.trace import Trace
 CLOCK = "spent_s"
 """In every event: seconds that the run had taken by then, over all its resumptions."""
 
+CUT_SHORT = ("repeated", "abandoned")
+"""Events that name rollouts which were under way when a process ended."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class History:
@@ -53,7 +56,8 @@ class History:
             stored = Spend(
                 rollouts=sum(t.rollouts for t in totals), calls=sum(t.calls for t in totals)
             )
-        cut = sum(len(e.data["rollouts"]) for e in self.store.events(self.run_id, "repeated"))
+        told = [e for kind in CUT_SHORT for e in self.store.events(self.run_id, kind)]
+        cut = sum(len(e.data["rollouts"]) for e in told)
         return stored + self.store.replaced(self.run_id) + Spend(rollouts=cut, unknown=cut)
 
     @property

@@ -12,7 +12,8 @@ ends with its event; what is killed before that is done again from the stored ro
 Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
 {sentence, advice, weights}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
 checkpoint {weights, arms: candidate ids}; gate {GateResult, weights}; seal_opened {tasks, test_set};
-test {tasks}; repeated {rollouts: ids of traces that were under way when the run ended last};
+test {tasks}; repeated {rollouts: ids of traces that were under way when the run ended last}, and
+abandoned alike where nothing goes on with them;
 endpoint_down {endpoint, fault} and endpoint_up {endpoint, down_s}, which may come at
 any time. Each carries `spent_s` too, see `history.CLOCK`.
 """

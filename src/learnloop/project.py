@@ -111,6 +111,10 @@ class Project:
         """Return the folder of a run's checkpoints and report."""
         return self.state_dir / "runs" / run_id
 
+    def report_page(self, run_id: str) -> Path:
+        """Return the page of a run's report; its other forms are beside it."""
+        return self.run_folder(run_id) / "report.html"
+
     def open_store(self) -> Store:
         """Open the project's store, and make it when it is missing; close it after use.
 

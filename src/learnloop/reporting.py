@@ -25,7 +25,6 @@ from learnloop.store import RunRecord, Store
 from learnloop.summary import ArmSummary, compare, summarize
 from learnloop.task import Split, Task
 
-PAGE = "report.html"
 SHORTEST_S = 2.0
 """A report that is younger is not written again, unless it is the last one."""
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 from learnloop.check import check
 from learnloop.codec import config_changes, config_json
 from learnloop.config import Config
+from learnloop.erasure import Chosen, erase, log_words, remove_stale_reports
 from learnloop.errors import (
     ConfigError,
     EndpointError,
@@ -29,7 +30,7 @@ from learnloop.errors import (
     UsageError,
     UserError,
 )
-from learnloop.history import History
+from learnloop.history import CLOCK, History
 from learnloop.models.policy import PolicyProcess
 from learnloop.models.registry import INSTALL_LOCAL
 from learnloop.project import Project
@@ -75,20 +76,55 @@ class Session:
 
 
 @contextmanager
-def project_store(project: Project) -> Generator[Store]:
-    """Hold the project's lock and its store.
+def project_store(
+    project: Project, *, going_on: str = "", tell: Callable[[str], None] = lambda _: None
+) -> Generator[Store]:
+    """Hold the project's lock and its store; what a killed process left half done is finished.
 
-    A run that is marked as running while nobody holds the lock was killed: it is marked stopped.
     Texts older than the project keeps them are erased.
+
+    Args:
+        project: the project.
+        going_on: the run that will be worked on, and settles its own rollouts.
+        tell: is told what the user must know of erasures.
     """
-    days = project.config.store.retention_days
     with project.lock(), Store.open(project.database) as store:
-        for run in store.runs():
-            if run.status == "running":
-                store.set_status(run.id, "stopped")
-        if days:
-            store.erase(older_than=timedelta(days=days), reason=f"retention of {days} days")
-        yield store
+        _settle(store, going_on)
+        _tidy(project, store, tell)
+        try:
+            yield store
+        finally:
+            if store.is_log_due and not store.empty_log():
+                tell(f"{log_words(store)}. The next run or purge of this project tries again.")
+
+
+def _settle(store: Store, going_on: str) -> None:
+    """Record how runs ended whose process was killed: nobody else works on the project now.
+
+    Rollouts under way of a run that can be resumed are left to it: it makes them anew.
+    """
+    for run in store.runs():
+        if run.status == "running":
+            store.set_status(run.id, "stopped")
+    for run_id in store.under_way():
+        run = store.run(run_id)
+        is_over = run.command != "train" or run.status == "done"
+        if is_over and run_id != going_on:
+            clock = {CLOCK: History(store=store, run_id=run_id).spent_s}
+            store.take_unfinished(run_id, clock, "abandoned")
+
+
+def _tidy(project: Project, store: Store, tell: Callable[[str], None]) -> None:
+    """Erase what is older than the project keeps it, and finish erasures that were cut short."""
+    for path in remove_stale_reports(project, store):
+        tell(f"removed {path}: it quoted texts that were erased")
+    if days := project.config.store.retention_days:
+        chosen = Chosen(older_than=timedelta(days=days))
+        gone = erase(project, store, chosen, reason=f"retention of {days} days")
+        for path in gone.files:
+            tell(f"removed {path}: it quoted texts older than {days} days")
+    if store.holds_less_than_said:
+        store.empty_log(wait_s=0)
 
 
 async def checked_tasks(project: Project) -> dict[str, Task]:
@@ -192,10 +228,11 @@ async def conduct(session: Session, work: Callable[[Run], Awaitable[T]]) -> T:
         StoppedEarly: its budget is spent; the run can be resumed.
     """
     status: RunStatus = "failed"
+    steps = session.project.config.train.steps if session.record.command == "train" else 0
     session.store.set_status(session.record.id, "running")
     try:
         async with at_work(session) as run:
-            result = await recorded(session, run, work)
+            result = await recorded(session, run, work, steps=steps)
         status = "done"
         return result
     except (EndpointError, StoppedEarly, asyncio.CancelledError, KeyboardInterrupt):
@@ -205,10 +242,14 @@ async def conduct(session: Session, work: Callable[[Run], Awaitable[T]]) -> T:
         session.store.set_status(session.record.id, status)
 
 
-async def recorded(session: Session, run: Run, work: Callable[[Run], Awaitable[T]]) -> T:
-    """Do the work between the events that tell how the run began and how it ended."""
+async def recorded(
+    session: Session, run: Run, work: Callable[[Run], Awaitable[T]], *, steps: int = 0
+) -> T:
+    """Do the work between the events that tell how the run began and how it ended.
+
+    `steps` are the updates that it makes.
+    """
     config = run.config
-    steps = config.train.steps if session.record.command == "train" else 0
     resumed = session.history.done("run_started")
     name, seed = config.project.name, config.train.seed
     run.emit("run_started", project=name, steps=steps, seed=seed, resumed=resumed)

@@ -177,3 +177,20 @@ def test_the_holder_of_the_project_upgrades_it(root: Path):
     with project_store(Project.open(root)) as store:
         assert store.backup is not None
         assert [run.id for run in store.runs()] == ["run-1"]
+
+
+def test_a_purge_beside_a_busy_reader_says_so_and_ends_with_1(
+    learnloop: Learnloop, root: Path, run_id: str
+):
+    database = root / ".learnloop" / "learnloop.db"
+    with closing(sqlite3.connect(database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM runs").fetchone()
+        done = learnloop("db", "purge", "--run", run_id, "--json", cwd=root)
+        assert done.code == 1
+        assert (done.json["rollouts"], done.json["log_emptied"]) == (2, False)
+        assert "another process is reading the database" in done.err
+        assert "the texts are not overwritten yet. End what reads" in done.err.splitlines()[-1]
+        reader.execute("COMMIT")
+        again = learnloop("db", "purge", "--run", run_id, "--json", cwd=root)
+    assert (again.code, again.json["rollouts"], again.json["log_emptied"]) == (0, 0, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,16 +11,16 @@ from cyclopts import Parameter
 
 from learnloop.cli.options import InProject
 from learnloop.cli.output import shown_path
-from learnloop.errors import UsageError
+from learnloop.erasure import Chosen, erase
+from learnloop.errors import UsageError, UserError
 from learnloop.project import Project
-from learnloop.reporting import PAGE
 from learnloop.session import project_store
-from learnloop.store import VERSION, Erased, Store, back_up, backup_file, backups, file_version
+from learnloop.store import VERSION, Store, back_up, backup_file, backups, file_version
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class Named:
     """Which rollouts lose their texts; one of the three."""
 
     rollout: str | None = None
@@ -61,7 +60,7 @@ def purge(
     folder: Path | None = None,
     /,
     *,
-    chosen: Chosen | None = None,
+    chosen: Named | None = None,
     reason: str = "asked for on the command line",
     common: InProject | None = None,
 ) -> None:
@@ -77,7 +76,7 @@ def purge(
         common: how to print, and which project.
     """
     common = common or InProject()
-    output, chosen = common.output, chosen or Chosen()
+    output, chosen = common.output, chosen or Named()
     given = [v for v in (chosen.rollout, chosen.run, chosen.older_than) if v is not None]
     if len(given) != 1:
         what = "name what to erase, in one way"
@@ -86,9 +85,9 @@ def purge(
         raise UsageError("is outside 0 to 36500", where=f"--older-than {chosen.older_than}")
     database = _database(common.folder(folder))
     project = Project.open(common.folder(folder))
-    with project_store(project) as store:
-        done = _erase(store, chosen, reason)
-    removed = [shown_path(path) for run in done.runs for path in _remove_reports(project, run)]
+    with project_store(project, tell=output.alert) as store:
+        done = erase(project, store, _found(store, chosen), reason=reason)
+    removed = [shown_path(path) for path in done.files]
     copies = [shown_path(path) for path in backups(database)]
     if output.json:
         output.data(
@@ -97,6 +96,7 @@ def purge(
                 "runs": list(done.runs),
                 "reason": reason,
                 "reports_removed": removed,
+                "log_emptied": not store.is_log_due,
                 "backups": copies,
             }
         )
@@ -106,6 +106,12 @@ def purge(
             output.text(f"removed {path}")
     if copies and done.rollouts:
         output.alert(f"backups still hold the texts, delete them by hand: {', '.join(copies)}")
+    if store.is_log_due:
+        raise UserError(
+            "the texts are not overwritten yet",
+            where=str(store.path),
+            fix="End what reads the database, then repeat this command.",
+        )
     output.next(common.command("ledger verify", folder))
 
 
@@ -157,20 +163,10 @@ def _missing(version: int) -> list[str]:
     return missing(version)
 
 
-def _erase(store: Store, chosen: Chosen, reason: str) -> Erased:
-    if chosen.rollout is not None:
-        return store.erase(reason=reason, trace_id=store.trace(chosen.rollout).id)
-    if chosen.run is not None:
-        return store.erase(reason=reason, run_id=store.run(chosen.run).id)
-    return store.erase(reason=reason, older_than=timedelta(days=chosen.older_than or 0))
-
-
-def _remove_reports(project: Project, run_id: str) -> list[Path]:
-    """Delete a run's report; one that was written elsewhere is not known here."""
-    page = project.run_folder(run_id) / PAGE
-    removed: list[Path] = []
-    for path in (page, page.with_suffix(".json"), page.with_suffix(".md")):
-        with suppress(FileNotFoundError):
-            path.unlink()
-            removed.append(path)
-    return removed
+def _found(store: Store, named: Named) -> Chosen:
+    """Return what was named on the command line by its whole ids."""
+    if named.rollout is not None:
+        return Chosen(trace_id=store.trace(named.rollout).id)
+    if named.run is not None:
+        return Chosen(run_id=store.run(named.run).id)
+    return Chosen(older_than=timedelta(days=named.older_than or 0))

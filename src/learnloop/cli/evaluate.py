@@ -80,7 +80,7 @@ def evaluate(
     if asked.attempts > 1 and project.config.model.temperature == 0:
         common.output.note("model.temperature is 0: attempts on a task repeat each other")
     weights = find_weights(project, asked.candidate)
-    with new_session(project, "eval", asked.words(weights)) as session:
+    with new_session(project, common.output, "eval", asked.words(weights)) as session:
         work = partial(measure_one, weights=weights, split=asked.split, attempts=asked.attempts)
         recorded = replace(session.project, record_tools=cassettes.record_tools)
         with watched(replace(session, project=recorded), common.output) as working:

@@ -37,7 +37,10 @@ def probe(
     given = {"probe.attempts": attempts, "probe.tasks": tasks}
     flags = {key: value for key, value in given.items() if value is not None}
     project = Project.open(common.folder(folder), flags=flags)
-    with new_session(project, "probe") as session, watched(session, common.output) as working:
+    with (
+        new_session(project, common.output, "probe") as session,
+        watched(session, common.output) as working,
+    ):
         anyio.run(conduct, working, partial(look_for_variance, weights=UNTRAINED, stage="probe"))
         times = project.config.probe.attempts
         found = session.history.probe("probe", session.tasks, times)

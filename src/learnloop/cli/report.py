@@ -16,8 +16,15 @@ from learnloop.cli.working import watched
 from learnloop.errors import UsageError
 from learnloop.learn import open_test as measure_on_test
 from learnloop.report import Report
-from learnloop.reporting import PAGE, ReportWriter, outcome, tasks_of_run
-from learnloop.session import Session, at_work, project_as_begun, project_store, refuse_changes
+from learnloop.reporting import ReportWriter, outcome, tasks_of_run
+from learnloop.session import (
+    Session,
+    at_work,
+    project_as_begun,
+    project_store,
+    recorded,
+    refuse_changes,
+)
 
 
 def report(
@@ -40,11 +47,16 @@ def report(
     if output is not None and output.suffix != ".html":
         raise UsageError("the report is a page", where=f"-o {output}", fix="Name it FILE.html.")
     project, record = project_as_begun(common.folder(None), run, {})
-    page = (output or project.run_folder(record.id) / PAGE).absolute()
+    page = (output or project.report_page(record.id)).absolute()
     tasks = tasks_of_run(project, record)
     with ExitStack() as stack:
         # Only opening the test changes anything; a report alone is made beside a running run.
-        store = stack.enter_context(project_store(project) if open_test else project.open_store())
+        opening = (
+            project_store(project, going_on=record.id, tell=common.output.alert)
+            if open_test
+            else project.open_store()
+        )
+        store = stack.enter_context(opening)
         session = Session(project=project, store=store, record=record, tasks=tasks)
         if open_test and not session.history.done("test"):
             _open_test(session, common.output)
@@ -68,8 +80,7 @@ def _open_test(session: Session, output: Output) -> None:
 
 async def _measure(session: Session) -> None:
     async with at_work(session) as run:
-        run.tell_repeated()
-        await measure_on_test(run)
+        await recorded(session, run, measure_on_test)
 
 
 def _print(output: Output, report: Report, result: Mapping[str, Any]) -> None:

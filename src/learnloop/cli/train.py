@@ -17,7 +17,7 @@ from learnloop.errors import EndpointError, GateNotMet, StoppedEarly
 from learnloop.learn import learn
 from learnloop.project import Project
 from learnloop.report import Report
-from learnloop.reporting import PAGE, ReportWriter, outcome
+from learnloop.reporting import ReportWriter, outcome
 from learnloop.session import (
     Session,
     begin,
@@ -78,7 +78,7 @@ def train(
         project = Project.open(common.folder(folder), flags=flags)
     else:
         project, record = project_as_begun(common.folder(folder), resume, flags)
-    with project_store(project) as store:
+    with project_store(project, tell=common.output.alert) as store:
         tasks = anyio.run(checked_tasks, project)
         if record is None:
             record = begin(project, store, "train", tasks)
@@ -87,7 +87,7 @@ def train(
         session = Session(project=project, store=store, record=record, tasks=tasks)
         again = common.command(f"train --resume {record.id}", folder)
         report = _train(session, common.output, again)
-        result = {**outcome(session), "report": str(project.run_folder(record.id) / PAGE)}
+        result = {**outcome(session), "report": str(project.report_page(record.id))}
     _print(common.output, report, result)
     common.output.next(common.command(f"report {record.id} --open-test", folder))
     if require_adopt and report.gate and report.gate.outcome != "adopt":
@@ -97,7 +97,7 @@ def train(
 def _train(session: Session, output: Output, again: str) -> Report:
     """Run the training unless it is done; return its report."""
     run_id = session.record.id
-    report = ReportWriter(session, session.project.run_folder(run_id) / PAGE)
+    report = ReportWriter(session, session.project.report_page(run_id))
     if session.record.status == "done":
         output.note(f"run {run_id} is done already")
         return report.write()

@@ -15,12 +15,14 @@ from learnloop.session import Session, begin, checked_tasks, project_store
 
 
 @contextmanager
-def new_session(project: Project, verb: str, words: Sequence[str] = ()) -> Generator[Session]:
+def new_session(
+    project: Project, output: Output, verb: str, words: Sequence[str] = ()
+) -> Generator[Session]:
     """Check the project and begin a run in it; the project is held until the end.
 
     `words` are those of the command line that are no settings.
     """
-    with project_store(project) as store:
+    with project_store(project, tell=output.alert) as store:
         tasks = anyio.run(checked_tasks, project)
         record = begin(project, store, verb, tasks, words)
         yield Session(project=project, store=store, record=record, tasks=tasks)

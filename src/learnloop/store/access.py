@@ -12,9 +12,12 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, sel
 from sqlalchemy.exc import DatabaseError
 
 from learnloop.errors import UsageError
-from learnloop.store.connect import Hold, begin_read, begin_write, open_engine, refusal
+from learnloop.store.connect import WAIT_S, Hold, begin_read, begin_write, open_engine, refusal
 
 T = TypeVar("T")
+
+LOG_WAIT_S = 5.0
+"""Longest wait for readers that keep the log from being emptied."""
 
 
 class Access:
@@ -25,11 +28,15 @@ class Access:
     Attributes:
         path: the file.
         backup: the copy made of it before it was upgraded; None when it was of this version.
+        log: SQLite's log of changes beside it.
+        is_log_due: whether the log is to be emptied and could not be yet.
     """
 
     def __init__(self, path: Path, hold: Hold = nullcontext) -> None:
         self.path = path
         self._lock = threading.RLock()
+        self.log = path.with_name(f"{path.name}-wal")
+        self.is_log_due = False
         self._engine, self.backup = open_engine(path, hold)
 
     @classmethod
@@ -92,10 +99,20 @@ class Access:
             begin_write(connection)
             yield connection
 
-    def empty_log(self) -> None:
-        """Empty SQLite's log of changes, which holds erased texts until it is written over."""
-        with self._lock, self._engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    def empty_log(self, wait_s: float = LOG_WAIT_S) -> bool:
+        """Write SQLite's log of changes into the file and empty it; return whether that was done.
+
+        Until then what was erased is still there: the new pages are in the log, the old ones in the
+        file. Other processes that are amid reading prevent it; they are waited for so long.
+        """
+        with self._transaction() as connection:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
+            try:
+                asked = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                self.is_log_due = bool(asked.one()[0])
+            finally:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(WAIT_S * 1000)}")
+        return not self.is_log_due
 
     @contextmanager
     def _transaction(self) -> Generator[Connection]:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DatabaseError
 from learnloop.errors import ConfigError, UserError
 from learnloop.store.tables import METADATA, REVISION, VERSION
 
-_WAIT_S = 30.0
+WAIT_S = 30.0
 """How long a write waits for another process to finish its own."""
 Hold = Callable[[], AbstractContextManager[None]]
 """Holds whatever keeps others from writing while an older file is backed up and upgraded."""
@@ -44,7 +44,7 @@ def open_engine(path: Path, hold: Hold = nullcontext) -> tuple[Engine, Path | No
         # One connection under the store's lock: simple, and readers of other processes are not
         # disturbed by it.
         poolclass=StaticPool,
-        connect_args={"check_same_thread": False, "timeout": _WAIT_S},
+        connect_args={"check_same_thread": False, "timeout": WAIT_S},
     )
     event.listen(engine, "connect", _configure)
     try:

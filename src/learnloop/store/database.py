@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy import (
     Connection,
     RowMapping,
     Select,
+    func,
     insert,
     select,
     tuple_,
@@ -39,9 +40,11 @@ from learnloop.store.records import (
     ToolCount,
 )
 from learnloop.store.rollups import step_totals, tool_counts
-from learnloop.store.tables import EVENTS, LEAVES, ROLLOUTS, RUNS
+from learnloop.store.tables import BEGUN, EVENTS, LEAVES, LEDGER, ROLLOUTS, RUNS
 from learnloop.trace import Content, Trace
 
+_SOON_S = 0.2
+"""Training is not held up by a reader: a log that is still due is emptied later."""
 _PLACE = [
     ROLLOUTS.c[name] for name in ("stage", "step", "task_id", "attempt", "candidate_id", "trace_id")
 ]
@@ -146,18 +149,24 @@ class Store(Access):
         with self.writing() as connection:
             rollouts.begin(connection, run_id, trace_id)
 
-    def take_unfinished(self, run_id: str, data: Mapping[str, Any]) -> Event | None:
+    def under_way(self) -> list[str]:
+        """Return the runs that have rollouts under way."""
+        return [row["run_id"] for row in self.read(select(BEGUN.c.run_id).distinct())]
+
+    def take_unfinished(
+        self, run_id: str, data: Mapping[str, Any], kind: str = "repeated"
+    ) -> Event | None:
         """Record which rollouts a process that ended left under way, and forget them.
 
-        They will be made anew, and what their calls cost is paid a second time: the event that says
-        so, with the ids of their traces and the given data, is stored in the same transaction.
+        What their calls cost was paid: the event that says so, with the ids of their traces and the
+        given data, is stored in the same transaction.
         """
         with self.writing() as connection:
             found = rollouts.under_way(connection, run_id)
             if not found:
                 return None
             rollouts.end(connection, found)
-            event = Event(kind="repeated", run_id=run_id, data={"rollouts": found, **data})
+            event = Event(kind=kind, run_id=run_id, data={"rollouts": found, **data})
             self._append(connection, event)
             return event
 
@@ -185,7 +194,7 @@ class Store(Access):
             if found:
                 rollouts.reduce_rows(connection, chain.CONTENT_REDUCED, found, told)
         if found:
-            self.empty_log()
+            self.empty_log(wait_s=_SOON_S)
         return len(found)
 
     def replaced(self, run_id: str) -> Spend:
@@ -201,14 +210,18 @@ class Store(Access):
         trace_id: str | None = None,
         run_id: str | None = None,
         older_than: timedelta | None = None,
+        on_runs: Callable[[Sequence[str]], None] | None = None,
     ) -> Erased:
         """Erase what was said in rollouts; their numbers stay, and the ledger tells of it.
+
+        Afterwards `is_log_due` says whether a reader kept the texts from being overwritten.
 
         Args:
             reason: why, for the ledger.
             trace_id: only this rollout.
             run_id: only those of this run.
             older_than: only those of runs that began longer ago than this.
+            on_runs: is told their runs before anything is erased for good.
         """
         where: list[ColumnElement[bool]] = [LEAVES.c.content != "erased"]
         if trace_id is not None:
@@ -228,9 +241,24 @@ class Store(Access):
                 if trace_id is not None:
                     told["rollout"] = trace_id
                 rollouts.reduce_rows(connection, chain.CONTENT_ERASED, rows, told)
-        if by_run:
-            self.empty_log()
+            if on_runs is not None:
+                on_runs(tuple(by_run))
+        if by_run or self.is_log_due:
+            self.empty_log(wait_s=_SOON_S)
         return Erased(rollouts=sum(map(len, by_run.values())), runs=tuple(by_run))
+
+    def erased_at(self) -> dict[str, datetime]:
+        """Return the runs that lost texts on purpose, and when each did last."""
+        names: list[ColumnElement[Any]] = [LEDGER.c.run_id, func.max(LEDGER.c.time).label("time")]
+        erased = select(*names).where(LEDGER.c.kind == chain.CONTENT_ERASED)
+        found = self.read(erased.group_by(LEDGER.c.run_id))
+        return {row["run_id"]: datetime.fromisoformat(row["time"]) for row in found}
+
+    @property
+    def holds_less_than_said(self) -> bool:
+        """Return whether any rollout was reduced or erased after it was stored."""
+        kinds = (chain.CONTENT_ERASED, chain.CONTENT_REDUCED)
+        return bool(self.read(select(LEDGER.c.seq).where(LEDGER.c.kind.in_(kinds)).limit(1)))
 
     # --- ledger ---
 
