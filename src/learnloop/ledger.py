@@ -72,6 +72,27 @@ class Audit:
     broken: Break | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """A head that somebody noted: which entry of the chain it is, and how many came since.
+
+    Entry 0 is the empty ledger. `entry` is None when the chain does not hold it.
+    """
+
+    hash: str
+    entry: int | None
+    since: int = 0
+
+
+def find_head(entries: Sequence[Entry], noted: str) -> Expected:
+    """Return where a whole chain holds a head that was noted earlier."""
+    heads = [GENESIS, *(entry.hash for entry in entries)]
+    if noted not in heads:
+        return Expected(hash=noted, entry=None)
+    place = heads.index(noted)
+    return Expected(hash=noted, entry=place, since=len(entries) - place)
+
+
 def make_entry(
     last: tuple[int, str] | None, *, time: str, kind: str, run_id: str, data: object
 ) -> Entry:

@@ -60,6 +60,49 @@ def test_an_altered_entry_ends_with_3_and_is_named(learnloop: Learnloop, root: P
     assert (done.json["ok"], done.json["broken"]["seq"]) == (False, 2)
 
 
+def test_a_head_that_was_noted_is_found_again(learnloop: Learnloop, root: Path, run_id: str):
+    head = learnloop("ledger", "verify", "--json", cwd=root).json["head"]
+    same = learnloop("ledger", "verify", "--expect", head.upper(), cwd=root)
+    assert same.code == 0
+    assert "The expected head is that of entry 3; 0 entries follow it." in same.out
+    assert learnloop("db", "purge", "--run", run_id, cwd=root).code == 0
+    later = learnloop("ledger", "verify", "--expect", head, "--json", cwd=root)
+    assert (later.code, later.json["ok"]) == (0, True)
+    assert later.json["expected"] == {"hash": head, "entry": 3, "since": 1}
+    assert later.json["head"] != head
+
+
+def test_a_ledger_without_the_noted_head_ends_with_3(learnloop: Learnloop, root: Path, run_id: str):
+    head = learnloop("ledger", "verify", "--json", cwd=root).json["head"]
+    # Cut short with everything that it told of: whole in itself.
+    change(root, "DELETE FROM ledger WHERE seq = 3")
+    change(root, "DELETE FROM events WHERE kind = 'step'")
+    assert learnloop("ledger", "verify", cwd=root).code == 0
+    done = learnloop("ledger", "verify", "--expect", head, "--quiet", cwd=root)
+    assert (done.code, done.out) == (3, "")
+    assert done.line.startswith(f"error: the ledger does not hold the expected head {head}: ")
+    told = learnloop("ledger", "verify", "--expect", head, "--json", cwd=root).json
+    assert (told["ok"], told["broken"], told["expected"]["entry"]) == (False, None, None)
+    (root / ".learnloop" / "learnloop.db").unlink()
+    assert learnloop("ledger", "verify", "--expect", head, cwd=root).code == 3
+    done = learnloop("ledger", "verify", "--expect", head[:12], cwd=root)
+    assert (done.code, "is no head: it has 64 digits" in done.line) == (2, True)
+
+
+def test_a_project_without_runs_has_an_empty_ledger_that_is_whole(
+    learnloop: Learnloop, root: Path, tmp_path: Path
+):
+    done = learnloop("ledger", "verify", cwd=root)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"The ledger has no entries yet. Head {'0' * 64}.\n"
+    data = learnloop("ledger", "verify", "--expect", "0" * 64, "--json", cwd=root).json
+    assert (data["ok"], data["entries"], data["expected"]["since"]) == (True, 0, 0)
+    assert not (root / ".learnloop" / "learnloop.db").exists()
+    outside = learnloop("ledger", "verify", cwd=tmp_path)
+    assert outside.code == 4
+    assert "`--project DIR` names one" in outside.line
+
+
 def test_entries_are_shown_with_their_hashes(learnloop: Learnloop, root: Path, run_id: str):
     data = learnloop("ledger", "show", "--json", cwd=root).json
     assert [e["kind"] for e in data["entries"]] == ["run_started", "rollouts_stored", "step"]
@@ -115,7 +158,7 @@ def test_a_mistake_is_one_line_and_2(
 
 @pytest.mark.parametrize(
     "words",
-    [("db", "backup"), ("db", "purge", "--run", "latest"), ("db", "upgrade"), ("ledger", "verify")],
+    [("db", "backup"), ("db", "purge", "--run", "latest"), ("db", "upgrade"), ("ledger", "show")],
 )
 def test_a_project_without_runs_has_nothing_to_look_after(
     learnloop: Learnloop, root: Path, words: tuple[str, ...]

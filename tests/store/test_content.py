@@ -104,6 +104,32 @@ def test_a_tool_name_that_is_none_is_a_text(store: Store) -> None:
     assert [c.call.name for c in kept.calls] == ["(not kept)", "search"]
 
 
+def test_a_name_of_a_part_that_is_no_plain_word_is_a_text() -> None:
+    score = rich_trace().score
+    assert score is not None
+    parts = {
+        "valid": 1.0,
+        "cost.factor-2": 0.9,
+        f"wrote {SECRETS[0]}": 0.1,
+        SECRETS[3]: 0.2,  # one word, and a key
+        "It is 42": 0.3,
+        "a" * 41: 0.4,
+    }
+    trace = replace(rich_trace(), score=replace(score, parts=parts))
+
+    def names(content: Content) -> list[str]:
+        kept = reduce(trace, content, SALT).score
+        assert kept is not None
+        assert list(kept.parts.values()) == list(parts.values()), "every number stays"
+        return list(kept.parts)
+
+    plain = ["valid", "cost.factor-2"]
+    assert names("masked") == [*plain, "wrote [email]", "[key]", "It is 42", "a" * 41]
+    assert [name[:7] for name in names("hash")] == [*(n[:7] for n in plain), *["sha256:"] * 4]
+    numbered = [f"(not kept) {n}" for n in (2, 3, 4)]
+    assert names("none") == names("erased") == [*plain, "(not kept)", *numbered]
+
+
 @pytest.mark.parametrize("content", REDUCED[:3])
 def test_stored_content_is_reduced_once_training_is_done_with_it(
     store: Store, content: Content

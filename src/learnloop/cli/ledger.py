@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -10,7 +11,7 @@ from pathlib import Path
 from learnloop.cli.options import InProject
 from learnloop.cli.output import Output, printable
 from learnloop.errors import GateNotMet, UsageError
-from learnloop.ledger import Audit, Entry, Erasure
+from learnloop.ledger import GENESIS, Audit, Entry, Erasure, Expected, find_head
 from learnloop.project import Project
 from learnloop.store import Store
 
@@ -57,21 +58,55 @@ def show(
     output.next(common.command("ledger verify", folder))
 
 
-def verify(folder: Path | None = None, /, *, common: InProject | None = None) -> None:
+def verify(
+    folder: Path | None = None,
+    /,
+    *,
+    expect: str | None = None,
+    common: InProject | None = None,
+) -> None:
     """Prove that the ledger is whole and that what is stored agrees with it.
 
     Ends with exit code 3, and names the first entry that does not hold, when something was altered.
+    A ledger that was made anew as a whole is only found out by a head that was noted before.
 
     Args:
         folder: the project's folder.
+        expect: a head that was noted earlier; it must be one of this ledger's.
         common: how to print, and which project.
     """
     common = common or InProject()
     output = common.output
-    with existing_store(common.folder(folder)) as store:
-        found = store.audit()
+    noted = None if expect is None else _whole_hash(expect)
+    found, chain = _audited(Project.open(common.folder(folder)))
+    expected = None if noted is None else find_head(chain, noted)
     if output.json:
-        output.data(audit_fields(found))
+        output.data(audit_fields(found, expected))
+    _refuse(found, expected)
+    if not output.json:
+        _print(output, found, expected)
+
+
+def _whole_hash(noted: str) -> str:
+    """Return a noted hash as the ledger writes it; part of one would prove less."""
+    plain = noted.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{64}", plain):
+        what = "is no head: it has 64 digits, 0 to 9 and a to f"
+        fix = "`learnloop ledger verify` prints the one of now."
+        raise UsageError(what, where=f"--expect {printable(noted)[:80]}", fix=fix)
+    return plain
+
+
+def _audited(project: Project) -> tuple[Audit, list[Entry]]:
+    """Return what a look at a project's ledger found, and its entries; looking makes no database."""
+    if not project.database.exists():
+        return Audit(entries=0, rollouts=0, pending=0, head=GENESIS), []
+    with project.open_store() as store:
+        return store.audit(), store.ledger()
+
+
+def _refuse(found: Audit, expected: Expected | None) -> None:
+    """Raise what an auditor must see, if there is such a thing."""
     if found.broken is not None:
         broken = found.broken
         raise GateNotMet(
@@ -79,8 +114,12 @@ def verify(folder: Path | None = None, /, *, common: InProject | None = None) ->
             where=f"ledger entry {broken.seq} ({broken.kind})",
             fix="Compare with a backup; entries before this one hold.",
         )
-    if not output.json:
-        _print(output, found)
+    if expected is not None and expected.entry is None:
+        raise GateNotMet(
+            f"the ledger does not hold the expected head {expected.hash}: it was cut short, made anew, "
+            "or is another project's",
+            fix="Compare with a backup, and with where the head was noted.",
+        )
 
 
 @contextmanager
@@ -100,18 +139,26 @@ def entry_fields(entry: Entry) -> dict[str, object]:
     return fields
 
 
-def audit_fields(found: Audit) -> dict[str, object]:
+def audit_fields(found: Audit, expected: Expected | None = None) -> dict[str, object]:
     """Return what JSON output tells of a look at the whole ledger."""
-    return {"ok": found.broken is None, **asdict(found)}
+    is_held = expected is None or expected.entry is not None
+    told = asdict(expected) if expected else None
+    return {"ok": found.broken is None and is_held, **asdict(found), "expected": told}
 
 
-def _print(output: Output, found: Audit) -> None:
+def _print(output: Output, found: Audit, expected: Expected | None) -> None:
+    if not found.entries and not found.rollouts:
+        output.text(f"The ledger has no entries yet. Head {found.head}.")
+        return
     output.text(
         f"The ledger is whole: {found.entries} entries, and {found.rollouts} rollouts as they were "
         f"stored. Head {found.head}."
     )
     if found.pending:
         output.text(f"{found.pending} of them wait for the entry that ends their stage.")
+    if expected is not None:
+        place = f"that of entry {expected.entry}" if expected.entry else "that of an empty ledger"
+        output.text(f"The expected head is {place}; {expected.since} entries follow it.")
     for one in found.erased:
         output.text(_words(one))
 

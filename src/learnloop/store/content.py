@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 
 from learnloop.message import ToolCall
 from learnloop.store.texts import map_texts
@@ -35,6 +37,7 @@ _MASKS = tuple(
 )
 _PHONE_DIGITS = 7
 """A telephone number has at least so many; fewer are a price or a date."""
+_PART_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -59,9 +62,33 @@ def reduce(trace: Trace, content: Content, salt: bytes) -> Trace:
         for old, new in zip(trace.turns, changed.turns, strict=True)
     )
     score = changed.score
-    if score is not None and score.flags:
-        score = replace(score, flags=tuple(change(flag) for flag in score.flags))
+    if score is not None:
+        flags = tuple(change(flag) for flag in score.flags)
+        score = replace(score, flags=flags, parts=_parts(score.parts, change))
     return replace(changed, turns=turns, score=score, content=content)
+
+
+def _parts(parts: Mapping[str, float], change: Callable[[str], str]) -> dict[str, float]:
+    """Return the parts of a score; a name that is no plain word is a text, and goes as texts do.
+
+    The numbers stay: where names become equal, or nothing, they are counted.
+    """
+    kept = {name: value for name, value in parts.items() if _is_plain(name)}
+    for name, value in parts.items():
+        if not _is_plain(name):
+            kept[_free(change(name) or NOT_KEPT, kept)] = value
+    return kept
+
+
+def _free(name: str, taken: Mapping[str, float]) -> str:
+    """Return the name, or with the first number behind it that makes it a new one."""
+    numbered = (f"{name} {number}" for number in count(2))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name is one that a program gives, with nothing in it to be masked."""
+    return bool(_PART_NAME.fullmatch(name)) and mask(name) == name
 
 
 def told(text: str, content: Content) -> str:
