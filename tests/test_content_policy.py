@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 from tests.idle_run import idle_run
+from tests.loopback import Answer, serving
 from tests.store.rich_trace import SECRETS, rich_trace
 
 from learnloop.batch import attempts_on
-from learnloop.errors import ConfigError
+from learnloop.config import ToolConfig
+from learnloop.errors import ConfigError, EndpointError
+from learnloop.graders.numeric import NumericGrader
+from learnloop.message import Message, ToolSchema
+from learnloop.models.policy import PolicyProcess
+from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
+from learnloop.outbound import BreakerRules, Outbound, Retry
+from learnloop.project import Parts
 from learnloop.report.cases import differences, trajectory
-from learnloop.run import CURRENT, Run
+from learnloop.run import CURRENT, UNTRAINED, Run
+from learnloop.session import Session, recorded
 from learnloop.store.content import reduce
+from learnloop.tools import http_tools
 from learnloop.trace import Content, Trace
 
 
@@ -78,3 +90,58 @@ def test_a_report_of_masked_texts_shows_them_masked() -> None:
     shown = trajectory(reduce(rich_trace(), "masked", b"salt"))
     assert "[email]" in shown.answer
     assert SECRETS[0] not in repr(shown)
+
+
+# --- texts in events -----------------------------------------------------------------------------
+
+
+async def roll_until_it_pauses(session: Session, run: Run, url: str) -> None:
+    """Make rollouts whose one tool never answers as it should, between the events of a run."""
+    rules = BreakerRules(faults=3, probe_s=0.02, longest_wait_s=0.2)
+    retry = Retry(retries=1, first_delay_s=0.001)
+    async with Outbound(allow_private=True, retry=retry, breaker=rules) as outbound:
+        outbound.on_outage = run.tell_outage
+        tools = http_tools([ToolConfig(name="cat", server_url=url)], outbound)
+        run.parts = Parts(tools=tools, grader=NumericGrader(), outbound=outbound)
+        run.policy = cast("PolicyProcess", CallingPolicy())
+
+        async def work(run: Run) -> None:
+            tasks = [replace(task, tools=()) for task in run.sample("train", 6)]
+            await run.roll(run.batch("train", UNTRAINED, attempts_on(tasks)))
+
+        await recorded(session, run, work)
+
+
+def call(messages: Sequence[Message], tools: Sequence[ToolSchema], seed: int) -> Played:
+    return [ScriptedCall(name="cat", arguments={})]
+
+
+class CallingPolicy:
+    """Stands where the policy process stands: its model calls the tool."""
+
+    def model(self, weights: str) -> ScriptedModel:
+        return ScriptedModel(call)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("full", SECRETS[0]), ("masked", "no row of [email]"), ("hash", ""), ("none", "")],
+)
+def test_texts_in_events_follow_the_content_policy(
+    tmp_path: Path, content: Content, told: str
+) -> None:
+    """What a tool answers to a rollout gets into events too, quoted in its fault."""
+    answer = Answer(status=503, body={"error": f"no row of {SECRETS[0]}"})
+    with (
+        serving(lambda _: answer) as server,
+        idle_run(tmp_path / "p", flags={"store.content": content}) as (session, run),
+    ):
+        with pytest.raises(EndpointError, match="no row of"):
+            anyio.run(roll_until_it_pauses, session, run, server.url)
+        events = run.store.events(run.id)
+        assert [e.kind for e in events] == ["run_started", "endpoint_down", "paused"]
+        texts = [str(events[1].data["fault"]), str(events[2].data["reason"])]
+        assert all(told in text if told else text == "(not kept)" for text in texts)
+        assert (SECRETS[0] in repr([*events, *run.store.ledger()])) == (content == "full")
+        assert events[1].data["endpoint"] == "tool cat"
+        assert run.store.audit().broken is None
