@@ -31,11 +31,11 @@ KINDS = ("lookup", "indirect", "ratio", "difference", "highest", "together")
 # Of the demonstrations. A look-up is a part of every harder solution and needs few of its own.
 DEMO_SHARES = {
     "lookup": 16,
-    "indirect": 16,
-    "ratio": 36,
-    "difference": 36,
-    "highest": 24,
-    "together": 44,
+    "indirect": 28,
+    "ratio": 28,
+    "difference": 40,
+    "highest": 28,
+    "together": 36,
 }
 HABITS = {"search": 0.7, "direct": 0.2, "list": 0.1}  # of those who show how it is done
 LAST_ONLY = 0.2  # of them open only the last report that a question names
