@@ -30,13 +30,15 @@ RANGES = {
 KINDS = ("lookup", "indirect", "ratio", "difference", "highest", "together")
 # Of the demonstrations. A look-up is a part of every harder solution and needs few of its own.
 DEMO_SHARES = {
-    "lookup": 12,
-    "indirect": 16,
-    "ratio": 36,
-    "difference": 36,
-    "highest": 24,
-    "together": 44,
+    "lookup": 16,
+    "indirect": 28,
+    "ratio": 28,
+    "difference": 40,
+    "highest": 28,
+    "together": 36,
 }
+HABITS = {"search": 0.7, "direct": 0.2, "list": 0.1}  # of those who show how it is done
+LAST_ONLY = 0.2  # of them open only the last report that a question names
 SPLITS = (("train", 0.35), ("screen", 0.15), ("confirm", 0.25), ("test", 0.25))
 COMPANIES = 600
 TAKEN = "Bay Motors"  # the example in prompts/system.md, which no report should contradict
@@ -212,8 +214,8 @@ PHRASES = {
         "Compute the ratio of {item} to {other} of {who} in {year}.",
     ),
     "difference": (
-        "By how much did the {item} of {who} change from {year} to {later}?",
-        "What was the change in {item} at {who} from {year} to {later}?",
+        "By how much did the {item} of {who} rise from {year} to {later}? A fall is negative.",
+        "What was the change in {item} at {who} from {year} to {later}? A fall is negative.",
         "From {year} to {later}, how much did {who} add to its {item}? A fall is negative.",
     ),
     "highest": (
@@ -412,10 +414,11 @@ def make_tasks(companies: Sequence[Company], seed: int) -> list[tuple[Row, Quest
 
 
 class Reader:
-    """A careful reader at work: makes one call after another and notes what came back.
+    """Somebody who knows the reports, at work: makes one call after another and notes what came back.
 
-    He opens the report of every year that a question names. How he finds the first one varies:
-    by search, by composing the path, or by listing the company's folder.
+    Habits differ, as they do between people. Most search first, some compose the path or list the
+    company's folder. Most open the report of every year that a question names; some open the last
+    one and stop there, because it prints the years before too.
     """
 
     def __init__(self, rng: random.Random, tools: dict[str, Callable[[str], str]]) -> None:
@@ -449,19 +452,17 @@ class Reader:
     def solve(self, row: Row, question: Question) -> None:
         """Work through one question and write down the answer."""
         self.messages.append(row["messages"][0])
-        draw = self.rng.random()
-        habit = "search" if draw < 0.5 else "direct" if draw < 0.83 else "list"
+        habit = self.rng.choices(tuple(HABITS), tuple(HABITS.values()))[0]
         if row["kind"] == "indirect":
             habit = "search"
+        reports = {company.path(year): (company, year) for company, _, year in question.reads}
+        if self.rng.random() < LAST_ONLY:
+            reports = {company.slug: (company, year) for company, year in reports.values()}
         folders: dict[str, str] = {}
-        opened: set[str] = set()
-        for company, _, year in question.reads:
-            if company.path(year) in opened:
-                continue
+        for company, year in reports.values():
             if company.slug not in folders:
                 folders[company.slug] = self.find(company, year, habit, row["kind"])
             self.call("cat", "path", f"{folders[company.slug]}/{year}")
-            opened.add(company.path(year))
         if question.expression:
             self.call("calc", "expression", question.expression)
         self.messages.append({"role": "assistant", "content": f"Answer: {question.answer:g}"})

@@ -55,7 +55,7 @@ async def learn(run: Run) -> GateResult:
     """Run all stages; those that a resumed run has done already are passed over."""
     plan, tuner = lessons(run), Tuner(run.policy, run.config, run.folder)
     progress = await tuner.start()
-    run.forget_words(progress.step)  # of a step that was saved just before a kill
+    forget_words(run, progress.step)  # of a step that was saved just before a kill
     await evaluate(run, UNTRAINED, step=-1 if run.has_warmup else 0)
     progress = await warm_up(run, tuner, progress)
     await look_for_variance(run, run.base, "probe")
@@ -63,7 +63,7 @@ async def learn(run: Run) -> GateResult:
     for step, tasks in enumerate(plan, start=1):
         if step > progress.step:
             groups = await explore(run, step, tasks)
-            metrics = await tuner.update(step, groups, run.tasks)
+            metrics = await tuner.update(step, groups, run.tasks, to_replay(run, step))
             progress = await checkpoint(run, tuner, step, groups, metrics)
         if is_evaluated(run, step):
             await evaluate(run, run.checkpoint(step), step=step)
@@ -163,6 +163,23 @@ async def explore(run: Run, step: int, tasks: Sequence[Task]) -> list[list[Trace
     return [traces[i : i + size] for i in range(0, len(traces), size)]
 
 
+def to_replay(run: Run, step: int) -> list[Trace]:
+    """Return earlier training rollouts that a step may use again, oldest first.
+
+    The variance probe counts as step 0 where it sampled as training does. Rollouts whose texts are not
+    kept cannot be used.
+    """
+    config = run.config
+    if not config.train.rft.replay:
+        return []
+    first = step - config.train.rft.replay_steps
+    alike = config.probe.temperature == config.train.temperature
+    found = list(run.history.traces("probe")) if first <= 0 and alike else []
+    for past in range(max(1, first), step):
+        found += run.history.traces("train", past)
+    return [trace for trace in found if trace.content == "full"]
+
+
 async def checkpoint(
     run: Run,
     tuner: Tuner,
@@ -190,8 +207,15 @@ async def checkpoint(
     progress = Progress(step=step)
     # Last: whatever was killed before this line is done again.
     await tuner.save(progress)
-    run.forget_words(step)
+    forget_words(run, step)
     return progress
+
+
+def forget_words(run: Run, step: int) -> None:
+    """Reduce the training rollouts that no step after this one will use, as the project wants it."""
+    train = run.config.train
+    kept = train.rft.replay_steps - 1 if train.rft.replay and step < train.steps else 0
+    run.forget_words(step - kept)
 
 
 def choose(run: Run) -> str:

@@ -380,44 +380,14 @@ def test_a_learning_rate_of_zero_moves_nothing_and_a_long_row_is_no_error(
     assert bits(trainer.current) == bits(tiny_weights("llama"))
 
 
-def test_plain_gradient_steps_move_weights_by_rate_times_clipped_gradient(
-    tiny_weights: Load,
-) -> None:
-    rows, rate = make_rows(), 0.5
-    settings = TrainerSettings(optimizer="sgd", max_grad_norm=1e-2)
-    trainer = Trainer(tiny_weights("llama"), torch.float32, settings)
-    count = sum(row.trainable for row in rows)
-    grads, _ = trainer.gradients(pack(rows, 512), LOSSES["dr_grpo"], count)
-    norm = trainer.update(rows, "dr_grpo", rate)["grad_norm"]
-    assert norm > settings.max_grad_norm
-    before = tiny_weights("llama")
-    for name, tensor in trainer.parameters.items():
-        step = rate * grads[name] * settings.max_grad_norm / norm
-        assert torch.allclose(before[name] - tensor, step, rtol=1e-3, atol=1e-6), name
-    assert not trainer.adam.state
-
-
-def test_demonstrations_are_learned_with_adam_whatever_the_optimizer(tiny_weights: Load) -> None:
-    weights = []
-    for optimizer in ("adamw", "sgd"):
-        settings = TrainerSettings(optimizer=optimizer, learning_rate=1e-3)
-        trainer = Trainer(tiny_weights("llama"), torch.float32, settings)
-        trainer.update(make_rows(), "supervised")
-        weights.append(bits(trainer.current))
-    assert weights[0] == weights[1] != bits(tiny_weights("llama"))
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_three_updates_equal_one_and_two_after_a_restart(
     method: Literal["full", "lora"],
-    optimizer: Literal["adamw", "sgd"],
     tmp_path: Path,
     tiny_weights: Load,
 ) -> None:
     settings = TrainerSettings(
         method=method,
-        optimizer=optimizer,
         learning_rate=1e-3,
         max_context=128,
     )

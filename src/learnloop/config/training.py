@@ -39,10 +39,8 @@ class RftConfig:
 
     method: Literal["full", "lora"] = "full"
     """Whether all weights are trained or a low-rank adapter."""
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    """`sgd` keeps no state and moves each weight by its gradient; its rates are about 1,000 times larger."""
     learning_rate: float = 3e-5
-    """Largest step size of the optimizer."""
+    """Largest step size of Adam."""
     rate_warmup: int = 5
     """Updates, at most half of the steps, over which the learning rate rises; then it falls."""
     lora_rank: int = 16
@@ -51,16 +49,16 @@ class RftConfig:
     """Scale of the adapter."""
     algorithm: Literal["dr_grpo"] = "dr_grpo"
     """Loss on sampled tokens (see `policy/losses/`)."""
-    advantage: Literal["mean", "mean_std"] = "mean"
-    """Whether group rewards are centred only, or divided by their deviation too, as GRPO does."""
-    solved_advantage: float = 0.0
-    """Added to the advantages of a group in which every rollout is right, so that it is not forgotten."""
-    cost_advantage: float = 0.0
-    """Advantage for each deviation that a right rollout is cheaper than others; grows from 0 over the steps."""
+    advantage: Literal["mean", "mean_std", "raft"] = "mean"
+    """Group rewards centred, or divided by their deviation too (GRPO); `raft` learns from right rollouts only."""
+    replay: int = 0
+    """With `raft`: right rollouts of each kind of task in a step, earlier ones where it has too few; 0: no replay."""
+    replay_steps: int = 4
+    """Steps that a replayed rollout may be old; texts of training rollouts are kept as long."""
     updates_per_step: int = 1
     """Updates into which the rollouts of a step are divided; every group has its share in each."""
     trained_per_group: int = 0
-    """Most rollouts of a group that are trained on, the most different rewards first; 0: all."""
+    """Most rollouts of a group that are trained on, the most different rewards first, with `raft` the best; 0: all."""
     clip_low: float = 0.2
     """Lower clip of the probability ratio."""
     clip_high: float = 0.28

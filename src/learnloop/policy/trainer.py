@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from learnloop.errors import ConfigError
 from learnloop.policy.adapter import Adapter
@@ -36,7 +35,6 @@ class TrainerSettings:
     """What an update does; names as in `[train.rft]`."""
 
     method: Literal["full", "lora"] = "full"
-    optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = 3e-5
     lora_rank: int = 16
     lora_alpha: float = 32.0
@@ -50,8 +48,6 @@ class TrainerSettings:
 
 class Trainer:
     """Holds fp32 master weights (or an adapter), optimizer state, and the compute copy in use.
-
-    Demonstrations are always learned with Adam; `settings.optimizer` is for everything else.
 
     `version` counts updates, `skipped` those that were thrown away for a non-finite gradient.
     """
@@ -69,7 +65,6 @@ class Trainer:
         self.skipped = 0
         self.parameters = self.adapter.parameters() if self.adapter else dict(master.tensors)
         parameters = list(self.parameters.values())
-        self.plain = torch.optim.SGD(parameters, lr=settings.learning_rate)
         self.adam = torch.optim.AdamW(
             parameters,
             lr=settings.learning_rate,
@@ -101,10 +96,9 @@ class Trainer:
         full, sums = self.gradients(packs, LOSSES[algorithm], count)
         means = {k: v / count for k, v in sums.items()}
         rate = self.settings.learning_rate if learning_rate is None else learning_rate
-        plain = self.settings.optimizer == "sgd" and algorithm != "supervised"
-        for group in (optimizer := self.plain if plain else self.adam).param_groups:
+        for group in self.adam.param_groups:
             group["lr"] = rate
-        norm = self._apply(full, optimizer, usable=math.isfinite(means["loss"]))
+        norm = self._apply(full, usable=math.isfinite(means["loss"]))
         return means | {
             "grad_norm": norm,
             "tokens_trained": float(count),
@@ -182,7 +176,7 @@ class Trainer:
             "abs_logprob_gap": float(gap.abs().sum()),
         }
 
-    def _apply(self, full: Weights, optimizer: Optimizer, *, usable: bool) -> float:
+    def _apply(self, full: Weights, *, usable: bool) -> float:
         """Clip gradients, take one step, publish the weights; return the norm before clipping."""
         grads = self.adapter.gradients(full) if self.adapter else full.tensors
         norm = float(torch.stack([g.norm() for g in grads.values()]).norm())
@@ -192,8 +186,8 @@ class Trainer:
         scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6))
         for name, parameter in self.parameters.items():
             parameter.grad = grads[name].mul_(scale)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
         self.version += 1
         self._publish(self.current)
         return norm

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.optimizers.rft.advantage import advantages, most_telling, thrift
+from learnloop.optimizers.rft.advantage import advantages, most_telling
 from learnloop.summary import teaches
 
 
@@ -96,32 +96,3 @@ def test_a_group_that_teaches_still_teaches_when_thinned_out(
     kept = most_telling(rewards, most, "seed")
     assert len(kept) == min(most, len(rewards))
     assert teaches([rewards[i] for i in kept]) == teaches(rewards)
-
-
-def test_a_bonus_is_added_to_every_advantage_of_a_group() -> None:
-    assert advantages([1.0, 1.0], "mean", bonus=0.3) == [0.3, 0.3]
-    assert advantages([1.0, 0.0], "mean", bonus=0.25) == [0.75, -0.25]
-
-
-def test_only_right_rollouts_are_compared_by_their_cost() -> None:
-    assert thrift([2.0, None, 4.0, None], 0.25) == [0.25, 0.0, -0.25, 0.0]
-    assert thrift([3.0, 3.0, None], 0.25) == [0.0, 0.0, 0.0]
-    assert thrift([None, None], 0.25) == [0.0, 0.0]
-    assert thrift([], 0.25) == []
-
-
-@given(
-    costs=st.lists(st.one_of(st.none(), st.floats(0, 1e6)), min_size=2, max_size=16),
-    weight=st.floats(0, 0.25),
-)
-@settings(deadline=None)
-def test_no_right_rollout_falls_below_a_wrong_one_however_dear_it_was(
-    costs: list[float | None], weight: float
-) -> None:
-    rewards = [0.0 if c is None else 1.0 for c in costs]
-    both = zip(advantages(rewards, "mean"), thrift(costs, weight), strict=True)
-    total = [a + b for a, b in both]
-    right = [t for t, c in zip(total, costs, strict=True) if c is not None]
-    wrong = [t for t, c in zip(total, costs, strict=True) if c is None]
-    if right and wrong:
-        assert min(right) > max(wrong)

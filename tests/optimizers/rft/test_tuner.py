@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,36 +149,41 @@ def test_the_first_update_is_small_also_when_the_first_steps_made_none() -> None
     assert rise_and_fall(7, 10, rising=4, made=0) == 1 / 4
 
 
-def test_groups_that_everybody_solves_are_trained_on_when_they_have_an_advantage(
+async def once(
+    folder: Path, config: Config, earlier: Callable[[list[list[Trace]]], list[Trace]]
+) -> dict[str, object]:
+    """Make one step on three groups; return its metrics."""
+    model = make_tiny_model(folder / "model")
+    policy = await PolicyProcess.start(
+        model, dtype="fp32", device="cpu", threads=1, max_context=200
+    )
+    try:
+        tuner = Tuner(policy, config, folder / "run")
+        await tuner.start()
+        groups = await groups_of(policy)
+        return await tuner.update(1, groups[:2], {"task": TASK}, earlier(groups))
+    finally:
+        await policy.stop()
+
+
+def test_raft_trains_on_right_rollouts_only_also_of_groups_that_are_all_right(
     tmp_path: Path,
 ) -> None:
-    config = replace(
-        CONFIG,
-        train=replace(
-            CONFIG.train,
-            rft=RftConfig(
-                optimizer="sgd", learning_rate=0.1, solved_advantage=0.3, updates_per_step=2
-            ),
-        ),
-    )
-
-    async def solved() -> dict[str, object]:
-        model = make_tiny_model(tmp_path / "model")
-        policy = await PolicyProcess.start(
-            model, dtype="fp32", device="cpu", threads=1, max_context=200
-        )
-        try:
-            tuner = Tuner(policy, config, tmp_path / "run")
-            await tuner.start()
-            _, alike, _ = await groups_of(policy)
-            return await tuner.update(1, [alike], {"task": TASK})
-        finally:
-            await policy.stop()
-
-    metrics = asyncio.run(solved())
-    assert (metrics["groups_kept"], metrics["groups_dropped"]) == (1, 0)
-    assert metrics["version"] == 2  # two updates of two rollouts each
+    rft = RftConfig(advantage="raft", learning_rate=1e-3, updates_per_step=2)
+    config = replace(CONFIG, train=replace(CONFIG.train, rft=rft))
+    metrics = asyncio.run(once(tmp_path, config, lambda _: []))
+    assert (metrics["groups_kept"], metrics["groups_dropped"]) == (2, 0)
+    assert metrics["version"] == 2  # two updates, of three and of two rollouts
     assert float(str(metrics["loss"])) < 0  # the ratio is about one: minus the advantage
+    tokens = float(str(metrics["tokens_trained"]))
+
+    most = replace(config, train=replace(config.train, rft=replace(rft, trained_per_group=1)))
+    fewer = asyncio.run(once(tmp_path, most, lambda _: []))
+    assert float(str(fewer["tokens_trained"])) < tokens
+
+    replay = replace(config, train=replace(config.train, rft=replace(rft, replay=6)))
+    more = asyncio.run(once(tmp_path, replay, lambda groups: groups[2]))
+    assert float(str(more["tokens_trained"])) > tokens  # the one of the third group too
 
 
 def test_every_group_has_a_share_in_each_update_of_a_step() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from learnloop.codec import Demo
 from learnloop.config import Config
-from learnloop.graders.cost import cost_of
 from learnloop.models.policy import PolicyProcess, TrainRow
-from learnloop.optimizers.rft.advantage import advantages, most_telling, thrift
+from learnloop.optimizers.rft.advantage import advantages, most_telling
+from learnloop.optimizers.rft.raft import best_right, with_replay
 from learnloop.summary import teaches
 from learnloop.task import Task
 from learnloop.trace import Trace, Turn
@@ -44,7 +44,6 @@ class Tuner:
         await self._policy.start_training(
             {
                 "method": rft.method,
-                "optimizer": rft.optimizer,
                 "learning_rate": rft.learning_rate,
                 "lora_rank": rft.lora_rank,
                 "lora_alpha": rft.lora_alpha,
@@ -91,19 +90,27 @@ class Tuner:
         )
 
     async def update(
-        self, step: int, groups: Sequence[Sequence[Trace]], tasks: Mapping[str, Task]
+        self,
+        step: int,
+        groups: Sequence[Sequence[Trace]],
+        tasks: Mapping[str, Task],
+        earlier: Sequence[Trace] = (),
     ) -> dict[str, Any]:
         """Make the updates of a step (from 1) from the groups that teach; returns their metrics.
 
         Rollouts lost to faults are left out, and with them groups that have fewer than two graded
-        ones. When no group teaches, the weights stay as they are.
+        ones. When no group teaches, the weights stay as they are. `earlier` rollouts are replayed
+        where `train.rft.replay` asks for it.
         """
         train = self._config.train
         began = time.monotonic()
-        used = [rows for group in groups if (rows := self._rows(step, group, tasks))]
+        if train.rft.advantage == "raft":
+            kept, used = self._right(groups, tasks, earlier)
+        else:
+            kept = used = [rows for group in groups if (rows := self._compared(group, tasks))]
         metrics: dict[str, Any] = {
-            "groups_kept": len(used),
-            "groups_dropped": len(groups) - len(used),
+            "groups_kept": len(kept),
+            "groups_dropped": len(groups) - len(kept),
         }
         if used:
             rising = train.rft.rate_warmup
@@ -121,41 +128,30 @@ class Tuner:
         metrics["train_s"] = time.monotonic() - began
         return metrics
 
-    def _rows(self, step: int, group: Sequence[Trace], tasks: Mapping[str, Task]) -> list[TrainRow]:
+    def _compared(self, group: Sequence[Trace], tasks: Mapping[str, Task]) -> list[TrainRow]:
         """Return the rows of a group with their advantages; none when it teaches nothing."""
-        train = self._config.train
-        chosen = self._telling(group)
-        scores = [t.score for t in chosen if t.score]
-        solved = bool(scores) and all(s.is_right for s in scores)
-        found = advantages(
-            [s.value for s in scores],
-            train.rft.advantage,
-            bonus=train.rft.solved_advantage if solved else 0.0,
-        )
-        costs = [
-            cost_of(t, self._config.grader.cost_unit) if s.is_right else None
-            for t, s in zip(chosen, scores, strict=True)
-        ]
-        # First right, then cheap: what a model is sparing with before it can solve a task, it loses.
-        extra = thrift(costs, train.rft.cost_advantage * (step - 1) / train.steps)
-        return [
-            TrainRow.of(trace, tasks[trace.task_id].tools, advantage + more, train.temperature)
-            for trace, advantage, more in zip(chosen, found, extra, strict=True)
-        ]
-
-    def _telling(self, group: Sequence[Trace]) -> list[Trace]:
-        """Return the rollouts of a group that are trained on; none when the group teaches nothing."""
-        graded = [
-            t for t in group if t.score is not None and any(turn.token_ids for turn in t.turns)
-        ]
-        scores = [t.score for t in graded if t.score]
-        rewards = [s.value for s in scores]
-        solved = len(scores) >= 2 and all(s.is_right for s in scores)
-        kept = solved and self._config.train.rft.solved_advantage > 0
-        if not (teaches(rewards) or kept):
+        rft = self._config.train.rft
+        assert rft.advantage != "raft"
+        graded = [t for t in group if t.score and any(turn.token_ids for turn in t.turns)]
+        rewards = [t.score.value for t in graded if t.score]
+        if not teaches(rewards):
             return []
-        most = self._config.train.rft.trained_per_group
-        return [graded[i] for i in most_telling(rewards, most, graded[0].id)]
+        chosen = most_telling(rewards, rft.trained_per_group, graded[0].id)
+        found = advantages([rewards[i] for i in chosen], rft.advantage)
+        return [self._row(graded[i], tasks, a) for i, a in zip(chosen, found, strict=True)]
+
+    def _right(
+        self, groups: Sequence[Sequence[Trace]], tasks: Mapping[str, Task], earlier: Sequence[Trace]
+    ) -> tuple[list[list[Trace]], list[list[TrainRow]]]:
+        """Return the right rollouts of the groups that have some, and the rows made of them."""
+        rft = self._config.train.rft
+        kept = [best for group in groups if (best := best_right(group, rft.trained_per_group))]
+        used = with_replay(kept, earlier, tasks, least=rft.replay) if rft.replay else kept
+        return kept, [[self._row(t, tasks, 1.0) for t in group] for group in used]
+
+    def _row(self, trace: Trace, tasks: Mapping[str, Task], advantage: float) -> TrainRow:
+        tools = tasks[trace.task_id].tools
+        return TrainRow.of(trace, tools, advantage, self._config.train.temperature)
 
 
 def dealt(groups: Sequence[Sequence[TrainRow]], parts: int) -> list[list[TrainRow]]:
