@@ -84,6 +84,20 @@ class Project:
         loaded = read_config(root / CONFIG_FILE, environ=environ, flags=flags)
         return cls(root=root, config=loaded.config, origins=loaded.origins)
 
+    @classmethod
+    def open_all(cls, folder: Path | None = None) -> list[Self]:
+        """Open one project as `open` does, or, in a folder of none, those up to two levels below it.
+
+        Raises:
+            ConfigError: there is no project, or the configuration of one is wrong.
+        """
+        here = Path.cwd()
+        if folder is None and not any((at / CONFIG_FILE).exists() for at in (here, *here.parents)):
+            below = sorted({*here.glob(f"*/{CONFIG_FILE}"), *here.glob(f"*/*/{CONFIG_FILE}")})
+            if found := [cls.open(file.parent) for file in below]:
+                return found
+        return [cls.open(folder)]
+
     @property
     def state_dir(self) -> Path:
         """Return the folder for database, checkpoints and reports; `prepare_state` makes it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -48,6 +49,27 @@ def test_a_whole_ledger_is_one_sentence(learnloop: Learnloop, root: Path, run_id
     assert done.out.count("\n") == 1
     data = learnloop("ledger", "verify", "--json", cwd=root).json
     assert (data["ok"], data["entries"], data["broken"], data["erased"]) == (True, 3, None, [])
+
+
+def test_in_a_folder_of_projects_every_ledger_is_looked_at(
+    learnloop: Learnloop, root: Path, run_id: str, tmp_path: Path
+):
+    shelf = tmp_path / "shelf"
+    shutil.copytree(root, shelf / "one")
+    assert learnloop("init", str(shelf / "two"), "--template", "http-tools").code == 0
+    done = learnloop("ledger", "verify", cwd=shelf)
+    assert done.code == 0, done.err
+    assert [line[:35] for line in done.out.splitlines()] == [
+        "one: The ledger is whole: 3 entries",
+        "two: The ledger has no entries yet.",
+    ]
+    change(shelf / "one", "UPDATE rollouts SET value = 1.0")
+    done = learnloop("ledger", "verify", "--json", cwd=shelf)
+    assert done.code == 3
+    assert [found["ok"] for found in done.json["ledgers"]] == [False, True]
+    assert "one: ledger entry 2" in done.err
+    done = learnloop("ledger", "verify", "--expect", "0" * 64, cwd=shelf)
+    assert (done.code, "--project" in done.line) == (2, True)
 
 
 def test_an_altered_entry_ends_with_3_and_is_named(learnloop: Learnloop, root: Path, run_id: str):
@@ -98,7 +120,8 @@ def test_a_project_without_runs_has_an_empty_ledger_that_is_whole(
     data = learnloop("ledger", "verify", "--expect", "0" * 64, "--json", cwd=root).json
     assert (data["ok"], data["entries"], data["expected"]["since"]) == (True, 0, 0)
     assert not (root / ".learnloop" / "learnloop.db").exists()
-    outside = learnloop("ledger", "verify", cwd=tmp_path)
+    (nowhere := tmp_path / "nowhere").mkdir()
+    outside = learnloop("ledger", "verify", cwd=nowhere)
     assert outside.code == 4
     assert "`--project DIR` names one" in outside.line
 

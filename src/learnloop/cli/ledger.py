@@ -71,20 +71,37 @@ def verify(
     A ledger that was made anew as a whole is only found out by a head that was noted before.
 
     Args:
-        folder: the project's folder.
+        folder: the project's folder; in a folder of several projects all of them when left out.
         expect: a head that was noted earlier; it must be one of this ledger's.
         common: how to print, and which project.
     """
     common = common or InProject()
     output = common.output
     noted = None if expect is None else _whole_hash(expect)
-    found, chain = _audited(Project.open(common.folder(folder)))
-    expected = None if noted is None else find_head(chain, noted)
+    projects = Project.open_all(common.folder(folder))
+    if len(projects) > 1 and noted:
+        raise UsageError(
+            f"there are {len(projects)} projects here, and a head is of one",
+            where="--expect",
+            fix="Name the project with --project.",
+        )
+    looks: list[tuple[str, Audit, Expected | None]] = []
+    for project in projects:
+        found, chain = _audited(project)
+        name = project.root.name if len(projects) > 1 else ""
+        looks.append((name, found, None if noted is None else find_head(chain, noted)))
     if output.json:
-        output.data(audit_fields(found, expected))
-    _refuse(found, expected)
-    if not output.json:
-        _print(output, found, expected)
+        told = [audit_fields(found, expected) for _, found, expected in looks]
+        named = [
+            {"project": p.root.name} | fields for p, fields in zip(projects, told, strict=True)
+        ]
+        output.data(
+            told[0] if len(told) == 1 else {"ok": all(t["ok"] for t in told), "ledgers": named}
+        )
+    for name, found, expected in looks:
+        _refuse(name, found, expected)
+        if not output.json:
+            _print(output, name, found, expected)
 
 
 def _whole_hash(noted: str) -> str:
@@ -105,13 +122,13 @@ def _audited(project: Project) -> tuple[Audit, list[Entry]]:
         return store.audit(), store.ledger()
 
 
-def _refuse(found: Audit, expected: Expected | None) -> None:
+def _refuse(name: str, found: Audit, expected: Expected | None) -> None:
     """Raise what an auditor must see, if there is such a thing."""
     if found.broken is not None:
         broken = found.broken
         raise GateNotMet(
             f"altered: {broken.what}",
-            where=f"ledger entry {broken.seq} ({broken.kind})",
+            where=f"{_of(name)}ledger entry {broken.seq} ({broken.kind})",
             fix="Compare with a backup; entries before this one hold.",
         )
     if expected is not None and expected.entry is None:
@@ -146,12 +163,17 @@ def audit_fields(found: Audit, expected: Expected | None = None) -> dict[str, ob
     return {"ok": found.broken is None and is_held, **asdict(found), "expected": told}
 
 
-def _print(output: Output, found: Audit, expected: Expected | None) -> None:
+def _of(name: str) -> str:
+    """Return what a line about one of several projects begins with."""
+    return f"{printable(name)}: " if name else ""
+
+
+def _print(output: Output, name: str, found: Audit, expected: Expected | None) -> None:
     if not found.entries and not found.rollouts:
-        output.text(f"The ledger has no entries yet. Head {found.head}.")
+        output.text(f"{_of(name)}The ledger has no entries yet. Head {found.head}.")
         return
     output.text(
-        f"The ledger is whole: {found.entries} entries, and {found.rollouts} rollouts as they were "
+        f"{_of(name)}The ledger is whole: {found.entries} entries, and {found.rollouts} rollouts as they were "
         f"stored. Head {found.head}."
     )
     if found.pending:
