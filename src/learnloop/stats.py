@@ -61,6 +61,13 @@ def t_quantile(p: float, df: int) -> float:
     return float(stdtrit(df, p))
 
 
+def normal_of_t(t: float, df: int) -> float:
+    """Return the z value that is as rare as a value of Student's t."""
+    from scipy.special import ndtri, stdtr  # pyright: ignore[reportMissingTypeStubs]
+
+    return -float(ndtri(stdtr(df, -t)))
+
+
 def quantile(values: Sequence[float], q: float) -> float:
     """Return the q-quantile by linear interpolation; `values` must not be empty."""
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))

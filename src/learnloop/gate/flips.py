@@ -1,0 +1,91 @@
+"""The test of graded scores: random sign flips of the pair differences, guarded by a bet on the mean.
+
+The sign test throws the size of differences away, and adopts a candidate that is a little better
+nearly always and collapses now and then. Flipping signs at random keeps the sizes, but still tests
+whether the arms are exchangeable and not whether the mean rose; so the candidate must also win a
+bet that pays only if the mean is above zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from learnloop.gate.result import Flips, Tally
+from learnloop.gate.rules import GateRules
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+PATHS = 20_000
+STAKES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+# Sums that are equal on paper may differ in the last bits; a tie counts against the candidate.
+_TIE = 1e-9
+
+
+def flip_tallies(differences: Sequence[float], rules: GateRules) -> Iterator[Tally]:
+    """Yield the tally at each look that so many differences in [-1, 1] reach.
+
+    The error allowed up to a look buys a number of flip paths: those with the largest sums are
+    marked as crossed there, and the candidate crosses if its own sum would be among them.
+    """
+    import numpy as np
+
+    d = np.asarray(differences, dtype=np.float64)
+    bets = e_values(differences)
+    sums, alive, before = np.zeros(PATHS), np.ones(PATHS, dtype=bool), 0
+    for n in (n for n in rules.looks if n <= len(differences)):
+        fresh = d[before:n]
+        sums += 2 * (_signs(rules.seed, before, n) @ fresh) - fresh.sum()
+        before = n
+        total, size = float(d[:n].sum()), float(np.abs(d[:n]).sum())
+        flips = Flips(
+            total=total,
+            alive=int(alive.sum()),
+            reaching=int((alive & (sums >= total - _TIE * size)).sum()),
+            quota=math.floor(rules.error_allowed(n) * (PATHS + 1)) - int((~alive).sum()),
+            e_value=bets[n - 1],
+        )
+        noise = math.sqrt(float((d[:n] ** 2).sum()))
+        yield Tally(
+            wins=int((d[:n] > 0).sum()),
+            losses=int((d[:n] < 0).sum()),
+            boundary=None,
+            flips=flips,
+            z=total / noise if noise else 0.0,
+        )
+        _cross(alive, sums, flips.quota)
+
+
+def _cross(alive: NDArray[np.bool_], sums: NDArray[np.float64], quota: int) -> None:
+    """Mark the `quota` largest of the paths that are alive as crossed."""
+    if quota > 0:
+        places = alive.nonzero()[0]
+        largest = places[(-sums[places]).argsort(kind="stable")[:quota]]
+        alive[largest] = False
+
+
+@lru_cache(maxsize=8)
+def _signs(seed: int, start: int, stop: int) -> NDArray[np.int8]:
+    """Return 0 or 1 for each path and each pair between two looks."""
+    import numpy as np
+
+    rng = np.random.default_rng((seed, start))
+    return rng.integers(0, 2, size=(PATHS, stop - start), dtype=np.int8)
+
+
+def e_values(differences: Sequence[float]) -> list[float]:
+    """Return after each pair the largest wealth so far of a bet that the mean is above zero.
+
+    The bet starts with 1, spread evenly over stakes. If the mean is zero or below, the chance that
+    it ever reaches 10 is at most a tenth, whatever the shape of the differences.
+    """
+    wealth, best, out = [1.0] * len(STAKES), 1.0, list[float]()
+    for d in differences:
+        wealth = [w * (1 + stake * d) for w, stake in zip(wealth, STAKES, strict=True)]
+        best = max(best, math.fsum(wealth) / len(STAKES))
+        out.append(best)
+    return out
