@@ -141,12 +141,33 @@ def test_a_ratio_of_sums_has_an_interval_and_none_without_a_denominator() -> Non
     assert found.value == 4.0
     assert found.low is not None
     assert found.high is not None
-    assert 3.0 <= found.low < 4.0 < found.high <= 6.0
+    assert 1.5 <= found.low < 4.0 < found.high <= 11.0
+    assert math.isclose(found.low * found.high, 16.0)
     assert stats.ratio_of_sums(UnitSums(top=[4.0, 2.0], bottom=[0.0, 0.0])) is None
     assert stats.ratio_of_sums(UnitSums(top=[], bottom=[])) is None
 
 
-def test_the_bootstrap_of_a_ratio_covers_the_truth() -> None:
+def test_a_ratio_of_zero_or_from_one_solving_unit_falls_back_to_the_bootstrap() -> None:
+    free = stats.ratio_of_sums(UnitSums(top=[0.0, 0.0, 0.0], bottom=[1.0, 2.0, 1.0]))
+    assert free is not None
+    assert (free.value, free.low, free.high) == (0.0, 0.0, 0.0)
+    alone = stats.ratio_of_sums(UnitSums(top=[3.0, 0.0, 0.0], bottom=[1.0, 0.0, 0.0]))
+    assert alone is not None
+    assert alone.value == 3.0
+
+
+def test_the_mean_of_skewed_costs_is_covered_at_thirty_tasks() -> None:
+    rng, covered = np.random.default_rng(8), 0
+    for _ in range(1000):
+        found = stats.cost_mean(rng.lognormal(0, 0.6, 30).tolist())
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= math.exp(0.18) <= found.high
+    assert covered / 1000 >= 0.92
+
+
+def test_the_interval_of_a_ratio_covers_the_truth() -> None:
     rng, covered, runs = np.random.default_rng(5), 0, 200
     for _ in range(runs):
         level = rng.gamma(4.0, 1.0, size=60)

@@ -251,22 +251,67 @@ class UnitSums:
 
 
 def ratio_of_sums(sums: UnitSums) -> Estimate | None:
-    """Return sum(top)/sum(bottom) over units, such as calls per solved task, by unit bootstrap.
+    """Return sum(top)/sum(bottom) over units, such as calls per solved task.
 
-    None when the bottom sums to zero.
+    Interval of `_jackknifed`. None when the bottom sums to zero.
     """
-    return _bootstrapped(len(sums.top), sums.ratio)
+    return _jackknifed(len(sums.top), sums.ratio, _present(sums))
+
+
+def cost_mean(values: Sequence[float]) -> Estimate | None:
+    """Return the mean of unit costs; they are skewed, so that the interval is taken on the log."""
+    return ratio_of_sums(UnitSums(top=values, bottom=[1.0] * len(values)))
 
 
 def change_of_ratios(before: UnitSums, after: UnitSums) -> Estimate | None:
     """Return the relative change of sum(top)/sum(bottom) between two arms over the same units.
 
-    Percentile bootstrap that draws a unit in both arms together. None when a ratio is missing or
-    the first one is zero.
+    A unit is left out in both arms together; interval of `_jackknifed`. None when a ratio is
+    missing or the first one is zero.
     """
-    return _bootstrapped(
-        len(before.top), lambda weights: _divide(after.ratio(weights), before.ratio(weights)) - 1.0
+    units = _present(before) | _present(after)
+
+    def change(weights: Floats) -> Floats:
+        return _divide(after.ratio(weights), before.ratio(weights))
+
+    found = _jackknifed(len(before.top), change, units)
+    if found is None:
+        return None
+    return Estimate(
+        value=found.value - 1,
+        low=None if found.low is None else found.low - 1,
+        high=None if found.high is None else found.high - 1,
+        n=found.n,
     )
+
+
+def _present(sums: UnitSums) -> NDArray[np.bool_]:
+    """Return which units contribute anything."""
+    return (np.asarray(sums.top) != 0) | (np.asarray(sums.bottom) != 0)
+
+
+def _jackknifed(
+    units: int, ratio: Callable[[Floats], Floats], present: NDArray[np.bool_]
+) -> Estimate | None:
+    """Return a ratio above zero with its 95 % interval: t on the logs, by leaving out each unit.
+
+    Costs are skewed, and their ratios more so: a percentile bootstrap covers 90 % at thirty tasks
+    where this covers 94 %. Degrees of freedom count the units that contribute. Where a log cannot
+    be taken (a ratio of zero, one unit alone that solved anything) the bootstrap stands in.
+    """
+    if units == 0:
+        return None
+    value = float(ratio(np.ones((1, units)))[0])
+    if math.isnan(value):
+        return None
+    left_out = ratio(1.0 - np.eye(units))
+    n = int(present.sum())
+    if n < 3 or value <= 0 or not bool(np.all(left_out > 0)):
+        return _bootstrapped(units, ratio)
+    logs = np.log(left_out)
+    spread = math.sqrt((units - 1) / units * float(((logs - logs.mean()) ** 2).sum()))
+    half = t_quantile(0.975, n - 1) * spread
+    return Estimate(value=value, low=value * math.exp(-half), high=value * math.exp(half), n=units)
 
 
 def change_of_medians(
@@ -336,7 +381,7 @@ def signal_beta_binomial(cells: Cells, group_size: int) -> Estimate:
     """Return the same share for larger groups, by beta-binomial empirical Bayes.
 
     A beta law of pass rates over tasks is fitted by maximum likelihood on a fixed grid of its
-    mean and correlation; the interval refits it on tasks drawn with replacement.
+    mean and correlation; the interval takes the spread of fits on tasks drawn with replacement.
     """
     a, b = _beta_grid()
     kinds = sorted(set(cells))
@@ -346,13 +391,24 @@ def signal_beta_binomial(cells: Cells, group_size: int) -> Estimate:
     owner = np.asarray([kinds.index(cell) for cell in cells])
     member = (owner[:, None] == np.arange(len(kinds))[None, :]).astype(np.float64)
 
-    def measure(weights: Floats) -> Floats:
-        return share[np.argmax(fit @ (weights @ member).T, axis=0)]
-
     # Each draw refits the whole grid: few draws, or it takes seconds and hundreds of MB.
-    found = _bootstrapped(len(cells), measure, draws=200)
-    assert found is not None, "called with at least one task"
-    return found
+    weights = np.concatenate([np.ones((1, len(cells))), _draws(len(cells), 200)])
+    found = share[np.argmax(fit @ (weights @ member).T, axis=0)]
+    value, spread = float(found[0]), deviation(found[1:].tolist())
+    low, high = wilson(value, _trials_behind(value, spread, len(cells)))
+    return Estimate(value=value, low=min(low, value), high=max(high, value), n=len(cells))
+
+
+def _trials_behind(share: float, spread: float, units: int) -> float:
+    """Return how many independent trials know a share as well as its bootstrap spread says.
+
+    Percentiles of the draws themselves cover 90 % at thirty tasks; Wilson's interval covers 93 %.
+    """
+    if units < 2:
+        return 1.0
+    shrink = (1.959964 / t_quantile(0.975, units - 1)) ** 2
+    variance = spread**2 * units / (units - 1)
+    return max(1.0, shrink * share * (1 - share) / variance) if variance > 1e-12 else float(units)
 
 
 def signal_npmle(cells: Cells, group_size: int, *, rounds: int = 500) -> float:
@@ -367,8 +423,12 @@ def signal_npmle(cells: Cells, group_size: int, *, rounds: int = 500) -> float:
 
 
 def _beta_grid() -> tuple[Floats, Floats]:
-    """Return the parameters a and b of every beta law of the grid."""
-    center, rho = np.meshgrid(np.linspace(0.01, 0.99, 99), np.linspace(0.005, 0.995, 199))
+    """Return the parameters a and b of every beta law of the grid.
+
+    The smallest correlation is next to none, for tasks that are all alike.
+    """
+    rhos = np.concatenate([[1e-9], np.linspace(0.005, 0.995, 199)])
+    center, rho = np.meshgrid(np.linspace(0.01, 0.99, 99), rhos)
     size = (1 - rho.ravel()) / rho.ravel()
     return center.ravel() * size, (1 - center.ravel()) * size
 

@@ -28,7 +28,7 @@ class CostSummary:
     """One cost (calls, rounds, tokens or seconds) over the graded rollouts of an arm.
 
     Attributes:
-        mean: mean a rollout; t interval over units.
+        mean: mean a rollout; t interval over units, on logs.
         p50: median over rollouts.
         correct_mean: mean among correct rollouts; None when there are none.
         correct_p50: median among correct rollouts.
@@ -165,7 +165,7 @@ def _of_k(
 
 
 def _cost(rows: Sequence[Row], name: CostName) -> CostSummary:
-    center = stats.t_interval(unit_means(rows, lambda row: row.costs[name]))
+    center = stats.cost_mean(unit_means(rows, lambda row: row.costs[name]))
     assert center is not None, "called with graded rows only"
     solved = [row.costs[name] for row in rows if row.solved]
     units = by_unit(rows).values()
