@@ -125,7 +125,7 @@ def sums(s: Sample, arm: int, *, solved: bool) -> UnitSums:
     return UnitSums(top=top.tolist(), bottom=right.sum(1).astype(float).tolist())
 
 
-def _of_k(s: Sample, any_of: bool) -> Estimate | None:
+def _of_k(s: Sample, *, any_of: bool) -> Estimate | None:
     right = s.right[1]
     each = right.any(1) if any_of else right.all(1)
     return stats.clustered_share(each.astype(float).tolist(), len(right))
@@ -182,38 +182,46 @@ def rows(runs: int, slow_runs: int, seed: int) -> Iterator[dict[str, Any]]:
     for index, (world, draw) in enumerate(WORLDS.items()):
         truth = truths(draw, np.random.default_rng((seed, 900, index)))
         for n in TASKS:
-            yield from _world_rows(world, draw, truth, n, runs, slow_runs, (seed, index, n))
+            count = counts(draw, truth, n, (runs, slow_runs), (seed, index, n))
+            for name, (made, covered, width) in count.items():
+                yield _row(name, world, n, made, covered, width)
     for index, (world, rates) in enumerate(SIGNAL_WORLDS.items()):
         for n in TASKS:
             yield signal_row(world, rates, n, slow_runs, (seed, 77, index, n))
 
 
-def _world_rows(
-    world: str,
+def counts(
     draw: Draw,
     truth: Mapping[str, float],
     n: int,
-    runs: int,
-    slow_runs: int,
+    runs: tuple[int, int],
     seed: tuple[int, ...],
-) -> Iterator[dict[str, Any]]:
+) -> dict[str, list[Any]]:
+    """Return for each interval how many were made, how many covered, and the sum of their widths.
+
+    `runs`: how many samples, and how many of them for intervals by resampling.
+    """
     rng = np.random.default_rng(seed)
-    counts = {name: [0, 0, 0.0] for name in INTERVALS}
-    for run in range(runs):
+    found: dict[str, list[Any]] = {name: [0, 0, 0.0] for name in INTERVALS}
+    for run in range(runs[0]):
         s = sample(draw, rng, n)
         for name, interval in INTERVALS.items():
-            if name in SLOW and run >= slow_runs:
-                continue
-            tally(counts[name], interval(s), truth[name])
-    for name, (made, covered, width) in counts.items():
-        yield {
-            "interval": name,
-            "world": world,
-            "tasks": n,
-            "runs": made,
-            "covered": covered,
-            "width": round(width / max(1, made), 5),
-        }
+            if name not in SLOW or run < runs[1]:
+                tally(found[name], interval(s), truth[name])
+    return found
+
+
+def _row(
+    interval: str, world: str, tasks: int, made: int, covered: int, width: float
+) -> dict[str, Any]:
+    return {
+        "interval": interval,
+        "world": world,
+        "tasks": tasks,
+        "runs": made,
+        "covered": covered,
+        "width": round(width / max(1, made), 5),
+    }
 
 
 def tally(count: list[Any], found: Estimate | None, truth: float) -> None:
@@ -241,11 +249,4 @@ def signal_row(
     for _ in range(runs):
         cells = signal_cells(rates(rng, n), rng)
         tally(count, stats.signal_beta_binomial(cells, 8), truth)
-    return {
-        "interval": "share of groups with signal",
-        "world": world,
-        "tasks": n,
-        "runs": count[0],
-        "covered": count[1],
-        "width": round(count[2] / max(1, count[0]), 5),
-    }
+    return _row("share of groups with signal", world, n, *count)

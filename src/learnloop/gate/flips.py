@@ -63,7 +63,8 @@ def _cross(alive: NDArray[np.bool_], sums: NDArray[np.float64], quota: int) -> N
     """Mark the `quota` largest of the paths that are alive as crossed."""
     if quota > 0:
         places = alive.nonzero()[0]
-        largest = places[(-sums[places]).argsort(kind="stable")[:quota]]
+        quota = min(quota, places.size)
+        largest = places[(-sums[places]).argpartition(quota - 1)[:quota]]
         alive[largest] = False
 
 
