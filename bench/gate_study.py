@@ -119,12 +119,12 @@ def study(settings: Settings, *, only: Sequence[str] = PARTS) -> dict[str, list[
     return out
 
 
-def write(settings: Settings, found: Mapping[str, Sequence[Any]]) -> None:
-    """Write the raw rows of each part with what made them."""
+def write(settings: Settings, found: Mapping[str, Sequence[Any]], made_at: str) -> None:
+    """Write the raw rows of each part with what made them; `made_at` is the commit."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     head = {
         "label": "mechanism",
-        "commit": commit(),
+        "commit": made_at,
         "config_hash": settings.hash,
         "settings": asdict(settings),
         "python": platform.python_version(),
@@ -331,11 +331,12 @@ def main() -> int:
 def run_parts(parts: Sequence[str]) -> None:
     """Simulate in full; what is not asked for stays as it is committed."""
     rows: dict[str, list[Any]] = {}
+    made_at = commit()  # before hours of work during which the tree may change
     for part in PARTS:
         if part in parts:
             pairs = mean_pairs(rows["worlds"]) if "worlds" in rows else {}
             rows[part] = list(simulate(part, FULL, pairs))
-            write(FULL, {part: rows[part]})
+            write(FULL, {part: rows[part]}, made_at)
             print(f"{part} is written", file=sys.stderr)
         else:
             rows[part] = json.loads((RESULTS / f"{part}.json").read_text())["rows"]
