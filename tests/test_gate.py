@@ -110,8 +110,8 @@ def verdict(text: str, rules: GateRules = RULES) -> GateResult:
 
 def test_before_the_first_look_nothing_is_decided() -> None:
     assert decide(pairs("W" * 79), RULES) is None
-    assert next_look(0, RULES.looks) == 80
-    assert next_look(80, RULES.looks) == 160
+    assert next_look(0, RULES) == 80
+    assert next_look(80, RULES) == 160
 
 
 def test_many_wins_at_the_first_look_adopt_and_carry_over() -> None:

@@ -23,7 +23,7 @@ def rows() -> Rows:
 
 
 def test_a_small_study_gives_every_figure_and_every_target(
-    rows, capsys: pytest.CaptureFixture[str]
+    rows: Rows, capsys: pytest.CaptureFixture[str]
 ):
     found = figures(rows)
     assert set(found["worlds"]) == {world.name for world in WORLDS}

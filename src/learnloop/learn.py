@@ -25,7 +25,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from learnloop.batch import attempts_on
-from learnloop.gate import GateResult, PairResult, PlannedPair, next_look, refuse_early
+from learnloop.gate import GateResult, PairResult, PlannedPair, refuse_early
 from learnloop.history import checkpoint_rows
 from learnloop.optimizers.rft.curriculum import sequence
 from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
@@ -218,7 +218,7 @@ async def judge(run: Run, chosen: str) -> GateResult:
     plan = trial.plan(sorted(tasks), run.config.train.seed)
     results: list[PairResult] = []
     while verdict is None:
-        pairs = plan[len(results) : next_look(len(results), trial.looks)]
+        pairs = plan[len(results) : trial.next_look(len(results))]
         results += await compare_pairs(run, trial, chosen, pairs)
         verdict = trial.decide(results)
     used = dict.fromkeys(result.task_id for result in results)

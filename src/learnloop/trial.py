@@ -16,6 +16,7 @@ from learnloop.gate import (
     decide,
     decide_cheaper,
     either,
+    look_after,
     passes_of,
     plan_pairs,
 )
@@ -45,6 +46,10 @@ class Trial:
     def looks(self) -> tuple[int, ...]:
         """Return the pair counts at which a verdict may come."""
         return self.config.looks
+
+    def next_look(self, done: int) -> int:
+        """Return up to how many pairs to run before the next decision."""
+        return look_after(done, self.looks)
 
     def plan(self, task_ids: Sequence[str], seed: int) -> tuple[PlannedPair, ...]:
         """Return the pairs; a later candidate of the run has other ones, so that all are fresh."""

@@ -7,7 +7,7 @@ that is no better on these tasks is at most `alpha`, however often one looks.
     plan = plan_pairs(task_ids, rules.looks[-1], seed)
     results, verdict = [], None
     while verdict is None:
-        results += run(plan[len(results) : next_look(len(results), rules.looks)])
+        results += run(plan[len(results) : next_look(len(results), rules)])
         verdict = decide(results, rules)
 
 Results count in planned order, never in the order in which they finish: where failures are slow,
@@ -36,7 +36,7 @@ from learnloop.gate.regression import (
     veto_words,
 )
 from learnloop.gate.result import CheaperLook, Claim, Flips, GateOutcome, GateResult, Look, Tally
-from learnloop.gate.rules import GateRules, Scores, next_look
+from learnloop.gate.rules import GateRules, Scores, look_after, next_look
 
 __all__ = [
     "FEW_TASKS",
@@ -64,6 +64,7 @@ __all__ = [
     "decide_cheaper",
     "detectable",
     "either",
+    "look_after",
     "minimum_detectable_effect",
     "next_look",
     "noise_of",

@@ -55,8 +55,13 @@ def check_alpha(alpha: float) -> None:
         )
 
 
-def next_look(done: int, looks: tuple[int, ...]) -> int:
+def next_look(done: int, rules: GateRules) -> int:
     """Return up to how many pairs to run before the next call of `decide`."""
+    return look_after(done, rules.looks)
+
+
+def look_after(done: int, looks: tuple[int, ...]) -> int:
+    """Return the first look that so many pairs have not passed, or the last one."""
     return next((n for n in looks if n > done), looks[-1])
 
 
