@@ -21,6 +21,8 @@ Loss = Callable[[np.random.Generator, Floats, Floats], tuple[Floats, Floats]]
 Holds = Literal["at most", "at least", ""]
 CAP = 400
 ALPHA = 0.0125
+TRAP = 0.03
+"""What is promised where the mean is zero and the arms are not exchangeable: a measured guard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,10 +352,10 @@ def _graded() -> list[World]:
         world("Beta(.5,.5) +5", 0.05, beta_scores(0.5, 0.5, 0.05), "", 0),
         world("Beta(.5,.5) +10", 0.10, beta_scores(0.5, 0.5, 0.10), "at least", 0.88),
         *(
-            world(f"mean 0: +{g} nearly always, -1 rarely", 0, collapse(g), "at most", 0.03)
+            world(f"mean 0: +{g} nearly always, -1 rarely", 0, collapse(g), "at most", TRAP)
             for g in (0.01, 0.02, 0.05, 0.1, 0.2)
         ),
-        world("mean 0: judge +.03, 3 % collapses", 0, lenient_judge, "at most", ALPHA),
+        world("mean 0: judge +.03, 3 % collapses", 0, lenient_judge, "at most", TRAP),
     ]
 
 
