@@ -156,6 +156,14 @@ def test_a_ratio_of_zero_or_from_one_solving_unit_falls_back_to_the_bootstrap() 
     assert alone.value == 3.0
 
 
+def test_ten_thousand_units_take_no_square_of_memory() -> None:
+    rng = np.random.default_rng(2)
+    many = UnitSums(top=rng.lognormal(0, 1, 10_000).tolist(), bottom=[1.0] * 10_000)
+    found = stats.change_of_ratios(many, many)
+    assert found is not None
+    assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
+
+
 def test_the_mean_of_skewed_costs_is_covered_at_thirty_tasks() -> None:
     rng, covered = np.random.default_rng(8), 0
     for _ in range(1000):
