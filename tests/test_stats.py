@@ -156,6 +156,16 @@ def test_a_ratio_of_zero_or_from_one_solving_unit_falls_back_to_the_bootstrap() 
     assert alone.value == 3.0
 
 
+def test_many_units_take_the_normal_law_of_the_flipped_sum() -> None:
+    d = np.random.default_rng(4).normal(0.05, 1.0, 1500).tolist()
+    near_law = stats.sign_flip_p(d)
+    drawn = stats.sign_flip_p(d[:1000])
+    assert 0 < near_law < 1
+    assert 0 < drawn < 1
+    even = [1.0, -1.0] * 600
+    assert near(stats.sign_flip_p(even), 1.0)
+
+
 def test_ten_thousand_units_take_no_square_of_memory() -> None:
     rng = np.random.default_rng(2)
     many = UnitSums(top=rng.lognormal(0, 1, 10_000).tolist(), bottom=[1.0] * 10_000)

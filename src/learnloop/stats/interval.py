@@ -11,6 +11,7 @@ import numpy as np
 
 SIGN_FLIPS = 20_000
 EXACT_FLIPS_UP_TO = 14
+NORMAL_FROM = 1000
 _FLIP_CHUNK = 2000
 # Sums of flipped differences that are equal on paper may differ in the last bits.
 _TIE = 1e-9
@@ -166,7 +167,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
     """Return the two-sided p value of a mean difference under random signs of each unit.
 
-    All sign patterns are counted up to 14 non-zero differences; above that 20,000 are drawn.
+    All sign patterns are counted up to 14 non-zero differences; above that 20,000 are drawn, and
+    above 1,000 the normal law of the sum takes their place.
     """
     d = np.asarray([x for x in differences if x != 0.0], dtype=np.float64)
     if d.size == 0:
@@ -177,6 +179,8 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
         for x in d:
             sums = np.concatenate([sums + x, sums - x])
         return float(np.count_nonzero(np.abs(sums) >= reach)) / sums.size
+    if d.size > NORMAL_FROM:
+        return 2 * NormalDist().cdf(-abs(float(d.sum())) / math.sqrt(float((d * d).sum())))
     rng, hits = np.random.default_rng(seed), 0
     for _ in range(0, SIGN_FLIPS, _FLIP_CHUNK):
         signs = 1 - 2 * rng.integers(0, 2, size=(_FLIP_CHUNK, d.size))

@@ -14,6 +14,9 @@ from learnloop.stats.interval import Estimate, t_quantile
 
 Floats = NDArray[np.float64]
 BOOTSTRAP_DRAWS = 2000
+_FEWEST_DRAWS = 200
+_DRAWN_UNITS = 1_000_000
+"""Units drawn in all: with thousands of them fewer draws do, and 2,000 would take minutes."""
 
 
 @lru_cache(maxsize=16)
@@ -24,9 +27,7 @@ def resamples(units: int, draws: int) -> Floats:
     return rng.multinomial(units, even, size=draws).astype(np.float64)
 
 
-def _bootstrapped(
-    units: int, measure: Callable[[Floats], Floats], *, draws: int = BOOTSTRAP_DRAWS
-) -> Estimate | None:
+def _bootstrapped(units: int, measure: Callable[[Floats], Floats]) -> Estimate | None:
     """Return `measure` of the units as they are with its 95 % percentile interval over resamples.
 
     `measure` maps (draws, units) weights to one value a draw, nan where there is nothing to
@@ -37,6 +38,7 @@ def _bootstrapped(
     value = float(measure(np.ones((1, units)))[0])
     if math.isnan(value):
         return None
+    draws = max(_FEWEST_DRAWS, min(BOOTSTRAP_DRAWS, _DRAWN_UNITS // units))
     seen = measure(resamples(units, draws)) if units > 1 else np.full(1, np.nan)
     seen = seen[~np.isnan(seen)]
     if seen.size < 0.9 * draws:

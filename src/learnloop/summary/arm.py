@@ -114,8 +114,10 @@ def summarize(
 def summarize_rows(rows: Sequence[Row]) -> ArmSummary:
     """Return the summary of rows of one arm (see `summarize`)."""
     kinds = sorted({row.kind for row in rows})
+    if len(kinds) < 2:
+        return _summary(rows, {})
     slices = {kind: _summary([row for row in rows if row.kind == kind], {}) for kind in kinds}
-    return _summary(rows, slices if len(kinds) > 1 else {})
+    return _summary(rows, slices)
 
 
 def _summary(rows: Sequence[Row], kinds: Mapping[str, ArmSummary]) -> ArmSummary:
