@@ -180,6 +180,14 @@ def _gate(inputs: ReportInputs) -> str:
     words = f"{gate.outcome.replace('_', ' ')}: {gate.words}"
     if gate.looks and gate.claim == "better":
         words += f". {_tally(gate.looks[-1].clean, gate.pairs, len(gate.looks))}"
+    if gate.claim == "cheaper" and gate.saving:
+        look = gate.saving[-1]
+        quality = min(look.quality_z, look.quality_z_with_faults)
+        words += (
+            f". Quality lies {quality:.1f} standard errors above the margin and cost {look.cost_z:.1f} "
+            f"below the incumbent's, in {gate.pairs} interleaved pairs; {look.boundary:.1f} were "
+            "needed of both"
+        )
     return ". ".join(part for part in (words, gate.label) if part) + "."
 
 
