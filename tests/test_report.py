@@ -16,6 +16,7 @@ from tests.sample_run import (
     sample_inputs,
 )
 
+from learnloop.gate import CheaperRules, GateRules, PairResult, decide, decide_cheaper
 from learnloop.message import ToolCall
 from learnloop.report import Report, ReportInputs, Seal, build, report_to_json
 from learnloop.report.build import masked
@@ -225,6 +226,31 @@ def test_the_method_box_names_splits_losses_gate_warm_up_and_seals(
     assert method["Gate"].startswith("adopt")
     assert "own gain" in method["Warm-up"]
     assert method["Sealed test"].startswith("Opened by 2 runs")
+
+
+def test_the_method_box_tells_what_a_test_of_graded_scores_and_of_a_saving_saw(
+    inputs: ReportInputs,
+) -> None:
+    pairs = [
+        PairResult(
+            task_id=f"t{i}",
+            incumbent=0.5,
+            candidate=0.7 + 0.01 * (i % 7),
+            incumbent_cost=900.0 + i % 5,
+            candidate_cost=500.0 + i % 3,
+        )
+        for i in range(400)
+    ]
+    graded = decide(pairs, GateRules(scores="graded"))
+    saving = decide_cheaper(pairs, CheaperRules(scores="graded", margin=0.1))
+    for verdict, words in (
+        (graded, "of random sign flips 0 did as well"),
+        (saving, "needed of both"),
+    ):
+        assert verdict is not None
+        found = build(replace(inputs, gate=verdict))
+        assert words in dict(found.method)["Gate"]
+        assert made(found)["gate"]["outcome"] == "adopt"
 
 
 def test_the_same_inputs_give_the_same_report(inputs: ReportInputs, report: Report) -> None:

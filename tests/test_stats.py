@@ -141,12 +141,51 @@ def test_a_ratio_of_sums_has_an_interval_and_none_without_a_denominator() -> Non
     assert found.value == 4.0
     assert found.low is not None
     assert found.high is not None
-    assert 3.0 <= found.low < 4.0 < found.high <= 6.0
+    assert 1.5 <= found.low < 4.0 < found.high <= 11.0
+    assert math.isclose(found.low * found.high, 16.0)
     assert stats.ratio_of_sums(UnitSums(top=[4.0, 2.0], bottom=[0.0, 0.0])) is None
     assert stats.ratio_of_sums(UnitSums(top=[], bottom=[])) is None
 
 
-def test_the_bootstrap_of_a_ratio_covers_the_truth() -> None:
+def test_a_ratio_of_zero_or_from_one_solving_unit_falls_back_to_the_bootstrap() -> None:
+    free = stats.ratio_of_sums(UnitSums(top=[0.0, 0.0, 0.0], bottom=[1.0, 2.0, 1.0]))
+    assert free is not None
+    assert (free.value, free.low, free.high) == (0.0, 0.0, 0.0)
+    alone = stats.ratio_of_sums(UnitSums(top=[3.0, 0.0, 0.0], bottom=[1.0, 0.0, 0.0]))
+    assert alone is not None
+    assert alone.value == 3.0
+
+
+def test_many_units_take_the_normal_law_of_the_flipped_sum() -> None:
+    d = np.random.default_rng(4).normal(0.05, 1.0, 1500).tolist()
+    near_law = stats.sign_flip_p(d)
+    drawn = stats.sign_flip_p(d[:1000])
+    assert 0 < near_law < 1
+    assert 0 < drawn < 1
+    even = [1.0, -1.0] * 600
+    assert near(stats.sign_flip_p(even), 1.0)
+
+
+def test_ten_thousand_units_take_no_square_of_memory() -> None:
+    rng = np.random.default_rng(2)
+    many = UnitSums(top=rng.lognormal(0, 1, 10_000).tolist(), bottom=[1.0] * 10_000)
+    found = stats.change_of_ratios(many, many)
+    assert found is not None
+    assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
+
+
+def test_the_mean_of_skewed_costs_is_covered_at_thirty_tasks() -> None:
+    rng, covered = np.random.default_rng(8), 0
+    for _ in range(1000):
+        found = stats.cost_mean(rng.lognormal(0, 0.6, 30).tolist())
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= math.exp(0.18) <= found.high
+    assert covered / 1000 >= 0.92
+
+
+def test_the_interval_of_a_ratio_covers_the_truth() -> None:
     rng, covered, runs = np.random.default_rng(5), 0, 200
     for _ in range(runs):
         level = rng.gamma(4.0, 1.0, size=60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def bounds(discordant: Sequence[int], allowed: Sequence[int], scale: int) -> list[int]:
@@ -21,8 +21,13 @@ def bounds(discordant: Sequence[int], allowed: Sequence[int], scale: int) -> lis
     Returns:
         For each look the least number of wins that adopts; above `discordant[k]` means never.
     """
+    return list(boundaries(discordant, allowed, scale))
+
+
+def boundaries(discordant: Iterable[int], allowed: Iterable[int], scale: int) -> Iterator[int]:
+    """Yield what `bounds` returns, one look at a time."""
     alive = [1]  # alive[w]: paths with w wins that have not crossed; 2^d paths in all
-    crossed, before, needed = 0, 0, list[int]()
+    crossed, before = 0, 0
     for total, budget in zip(discordant, allowed, strict=True):
         fresh = total - before
         alive, crossed, before = _walk(alive, fresh), crossed << fresh, total
@@ -30,9 +35,8 @@ def bounds(discordant: Sequence[int], allowed: Sequence[int], scale: int) -> lis
         while least and (crossed + alive[least - 1]) * scale <= budget << total:
             least -= 1
             crossed += alive[least]
-        needed.append(least)
+        yield least
         alive = alive[:least] or [0]
-    return needed
 
 
 def _walk(paths: Sequence[int], steps: int) -> list[int]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from learnloop.codec import config_schemas, schema_problem
 from learnloop.config import Config
+from learnloop.duplicates import near_duplicates
 from learnloop.errors import (
     BoundaryError,
     ConfigError,
@@ -182,6 +183,13 @@ def _splits(tasks: Sequence[Task]) -> Iterator[Finding]:
                 exit_code=_CONFIG,
             )
     yield from _leaks(tasks)
+    if alike := near_duplicates(tasks):
+        yield Finding(
+            level="warning",
+            what=f"{len(alike)} pairs of tasks are near-duplicates across splits: {alike[0].words}",
+            where="splits",
+            fix="Give tasks that belong together one `group` and one `split`.",
+        )
     if 0 < sizes["confirm"] < _FEW_TASKS:
         yield Finding(
             level="warning",

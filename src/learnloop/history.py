@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from learnloop.budget import Spend
-from learnloop.gate import GateOutcome, GateResult, Look, Tally
+from learnloop.gate import CheaperLook, Flips, GateResult, Look, Tally
 from learnloop.probe import ProbeResult, probe
 from learnloop.report import ArmName, CheckpointRow, Evaluation
 from learnloop.store import EventRecord, Store
@@ -93,8 +93,12 @@ class History:
     @property
     def gate(self) -> GateResult | None:
         """Return the gate's result; None before it ran."""
-        found = self.event("gate")
-        return _gate(found.data) if found else None
+        return self.gates[-1] if self.gates else None
+
+    @property
+    def gates(self) -> tuple[GateResult, ...]:
+        """Return the results of all the run's tests so far, the first one first."""
+        return tuple(_gate(e.data) for e in self.store.events(self.run_id, "gate"))
 
     def evaluations(self, known: Sequence[Evaluation] = ()) -> tuple[Evaluation, ...]:
         """Return the finished looks at screen; step 0 is before training.
@@ -171,20 +175,24 @@ def _judged(row: CheckpointRow, best: CheckpointRow) -> CheckpointRow:
     return replace(row, reason=reason)
 
 
+_NOT_OF_THE_GATE = {CLOCK, "weights"}
+
+
 def _gate(data: Mapping[str, Any]) -> GateResult:
-    looks: Sequence[Mapping[str, Any]] = data["looks"]
-    return GateResult(
-        outcome=cast("GateOutcome", data["outcome"]),
-        words=data["words"],
-        pairs=data["pairs"],
-        looks=tuple(_look(look) for look in looks),
-        task_z=data["task_z"],
-        carries_over=data["carries_over"],
-        label=data["label"],
-    )
+    values = {k: v for k, v in data.items() if k not in _NOT_OF_THE_GATE}
+    values["looks"] = tuple(_look(look) for look in data["looks"])
+    values["saving"] = tuple(CheaperLook(**look) for look in data.get("saving", ()))
+    return GateResult(**values)
 
 
 def _look(data: Mapping[str, Any]) -> Look:
     values: dict[str, Any] = dict(data)
-    values |= {name: Tally(**data[name]) for name in ("clean", "with_faults")}
+    values |= {name: _tally(data[name]) for name in ("clean", "with_faults")}
     return Look(**values)
+
+
+def _tally(data: Mapping[str, Any]) -> Tally:
+    values: dict[str, Any] = dict(data)
+    if values.get("flips"):
+        values["flips"] = Flips(**values["flips"])
+    return Tally(**values)

@@ -26,18 +26,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from learnloop.batch import attempts_on
-from learnloop.config import GateConfig
-from learnloop.gate import (
-    ErrorPool,
-    GateResult,
-    GateRules,
-    PairResult,
-    PlannedPair,
-    decide,
-    next_look,
-    plan_pairs,
-    refuse_early,
-)
+from learnloop.gate import GateResult, PairResult, PlannedPair, refuse_early
 from learnloop.history import checkpoint_rows
 from learnloop.optimizers.rft.curriculum import sequence
 from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
@@ -49,6 +38,7 @@ from learnloop.splits import find_leaks, in_split
 from learnloop.summary import step_record, summarize
 from learnloop.task import Split, Task
 from learnloop.trace import Trace
+from learnloop.trial import Trial, pool_after, trial_of
 
 
 async def learn(run: Run) -> GateResult:
@@ -241,16 +231,21 @@ async def judge(run: Run, chosen: str) -> GateResult:
         return known
     run.begin_stage("gate")
     tasks = {task.id: task for task in in_split(run.tasks.values(), "confirm")}
-    rules = gate_rules(run.config.gate)
-    verdict = refuse_early(
-        same_content=chosen == run.base, leaks=leaks_of(run), confirm_tasks=len(tasks)
+    trial, verdict = (
+        next_trial(run),
+        refuse_early(
+            same_content=chosen == run.base,
+            leaks=leaks_of(run),
+            confirm_tasks=len(tasks),
+            pool=pool_after(run.config.gate, run.history.gates),
+        ),
     )
-    plan = plan_pairs(sorted(tasks), rules.looks[-1], run.config.train.seed)
+    plan = trial.plan(sorted(tasks), run.config.train.seed)
     results: list[PairResult] = []
     while verdict is None:
-        pairs = plan[len(results) : next_look(len(results), rules)]
-        results += await compare_pairs(run, chosen, pairs)
-        verdict = decide(results, rules)
+        pairs = plan[len(results) : trial.next_look(len(results))]
+        results += await compare_pairs(run, trial, chosen, pairs)
+        verdict = trial.decide(results)
     used = dict.fromkeys(result.task_id for result in results)
     shown = [tasks[name] for name in used] or run.sample("confirm", run.config.train.report_tasks)
     await measure(run, chosen, "confirm", shown)
@@ -258,10 +253,11 @@ async def judge(run: Run, chosen: str) -> GateResult:
     return verdict
 
 
-def gate_rules(config: GateConfig) -> GateRules:
-    """Return the gate's rules: one share of the error pool for the one candidate of this run."""
-    pool = ErrorPool(alpha=config.alpha, max_candidates=config.max_candidates)
-    return GateRules(alpha=pool.share, looks=config.looks)
+def next_trial(run: Run) -> Trial:
+    """Return the trial of the run's next candidate, with its share of the run's error."""
+    config, before = run.config, run.history.gates
+    pool = pool_after(config.gate, before)
+    return trial_of(config.gate, pool, number=len(before), seed=config.train.seed)
 
 
 def leaks_of(run: Run) -> list[str]:
@@ -270,21 +266,16 @@ def leaks_of(run: Run) -> list[str]:
     return [x.words for x in leaks if "confirm" in x.splits and {"train", "screen"} & {*x.splits}]
 
 
-async def compare_pairs(run: Run, chosen: str, pairs: Sequence[PlannedPair]) -> list[PairResult]:
+async def compare_pairs(
+    run: Run, trial: Trial, chosen: str, pairs: Sequence[PlannedPair]
+) -> list[PairResult]:
     """Run both arms of the gate on its next pairs, with equal seeds."""
     attempts = [(run.tasks[pair.task_id], pair.attempt) for pair in pairs]
     old, new = await run.roll(*(run.batch("confirm", w, attempts) for w in (run.base, chosen)))
     return [
-        PairResult(
-            task_id=task.id, group=task.group, incumbent=_solved(before), candidate=_solved(after)
-        )
+        trial.result(task, before, after)
         for (task, _), before, after in zip(attempts, old, new, strict=True)
     ]
-
-
-def _solved(trace: Trace) -> float | None:
-    """Return 1 for a fully correct rollout and 0 for another; None when it was lost."""
-    return float(trace.score.is_right) if trace.score else None
 
 
 async def measure(run: Run, chosen: str, split: Split, tasks: Sequence[Task]) -> None:

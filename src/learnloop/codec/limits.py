@@ -54,6 +54,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "gate.alpha": (1e-6, 0.5),
     "gate.max_candidates": (1, 1000),
     "gate.looks": (1, _MANY),
+    "gate.margin": (0.001, 0.5),
     "train.steps": (0, 1_000_000),
     "train.rollouts": (1, 1_000_000),
     "train.group_size": (2, 4096),

@@ -31,6 +31,14 @@ class GateConfig:
     """Most candidates the run may test; each gets an equal share of alpha."""
     looks: tuple[int, ...] = (80, 160, 240, 320, 400)
     """Pair counts at which the gate looks."""
+    scores: Literal["right", "graded"] = "right"
+    """Whether rollouts count as right or not, or by the grader's number before any shaping."""
+    claim: Literal["better", "cheaper", "either"] = "better"
+    """What is tested: a gain; a saving without a loss beyond the margin; or both on half the error each."""
+    margin: float = 0.05
+    """How much worse a cheaper candidate may be, as a fraction of the score range."""
+    cost: Literal["calls", "rounds", "tokens", "latency_s"] = "tokens"
+    """What a cheaper candidate must save."""
 
 
 @dataclass(frozen=True, kw_only=True)

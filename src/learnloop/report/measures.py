@@ -15,8 +15,9 @@ Better = Literal["higher", "lower"]
 METHODS = (
     "Intervals are 95 %, with tasks (or the groups tasks share) as units. Rates: Wilson with the "
     "effective n of unit means; their change: plus-two t on paired unit differences, in points. "
-    "Costs: t on unit means; their change over all rollouts: t on paired log differences, in "
-    "percent. Costs among correct rollouts, for each solved task, and medians: bootstrap of units."
+    "Costs, also among correct rollouts and for each solved task: t on logs, leaving out each unit; "
+    "their change over all rollouts: t on paired log differences, in percent. Medians: bootstrap of "
+    "units."
 )
 """The interval methods in words, printed under every table of measures."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from learnloop.gate import Tally
 from learnloop.report.document import Section, SplitReport, State
 from learnloop.report.inputs import ReportInputs
 from learnloop.report.measures import METHODS
@@ -177,14 +178,30 @@ def _gate(inputs: ReportInputs) -> str:
     if gate is None:
         return ""
     words = f"{gate.outcome.replace('_', ' ')}: {gate.words}"
-    if gate.looks:
-        tally = gate.looks[-1].clean
+    if gate.looks and gate.claim == "better":
+        words += f". {_tally(gate.looks[-1].clean, gate.pairs, len(gate.looks))}"
+    if gate.claim == "cheaper" and gate.saving:
+        look = gate.saving[-1]
+        quality = min(look.quality_z, look.quality_z_with_faults)
         words += (
-            f". {tally.wins} wins and {tally.losses} losses in {gate.pairs} interleaved pairs; "
-            f"{tally.boundary} wins were needed at this look, the {_count(len(gate.looks), 'look')} "
-            "so far sharing the error"
+            f". Quality lies {quality:.1f} standard errors above the margin and cost {look.cost_z:.1f} "
+            f"below the incumbent's, in {gate.pairs} interleaved pairs; {look.boundary:.1f} were "
+            "needed of both"
         )
     return ". ".join(part for part in (words, gate.label) if part) + "."
+
+
+def _tally(tally: Tally, pairs: int, looks: int) -> str:
+    words = f"{tally.wins} wins and {tally.losses} losses in {pairs} interleaved pairs; "
+    if tally.flips is not None:
+        words += (
+            f"of random sign flips {tally.flips.reaching} did as well, fewer than "
+            f"{max(0, tally.flips.quota)} were allowed, and a bet on the mean reached "
+            f"{tally.flips.e_value:.1f} of 10"
+        )
+    else:
+        words += f"{tally.boundary} wins were needed"
+    return f"{words} at this look, the {_count(looks, 'look')} so far sharing the error"
 
 
 def _seals(inputs: ReportInputs) -> str:

@@ -28,7 +28,7 @@ class CostSummary:
     """One cost (calls, rounds, tokens or seconds) over the graded rollouts of an arm.
 
     Attributes:
-        mean: mean a rollout; t interval over units.
+        mean: mean a rollout; t interval over units, on logs.
         p50: median over rollouts.
         correct_mean: mean among correct rollouts; None when there are none.
         correct_p50: median among correct rollouts.
@@ -114,8 +114,10 @@ def summarize(
 def summarize_rows(rows: Sequence[Row]) -> ArmSummary:
     """Return the summary of rows of one arm (see `summarize`)."""
     kinds = sorted({row.kind for row in rows})
+    if len(kinds) < 2:
+        return _summary(rows, {})
     slices = {kind: _summary([row for row in rows if row.kind == kind], {}) for kind in kinds}
-    return _summary(rows, slices if len(kinds) > 1 else {})
+    return _summary(rows, slices)
 
 
 def _summary(rows: Sequence[Row], kinds: Mapping[str, ArmSummary]) -> ArmSummary:
@@ -165,7 +167,7 @@ def _of_k(
 
 
 def _cost(rows: Sequence[Row], name: CostName) -> CostSummary:
-    center = stats.t_interval(unit_means(rows, lambda row: row.costs[name]))
+    center = stats.cost_mean(unit_means(rows, lambda row: row.costs[name]))
     assert center is not None, "called with graded rows only"
     solved = [row.costs[name] for row in rows if row.solved]
     units = by_unit(rows).values()

@@ -49,8 +49,9 @@ class CostChange:
         per_solved: total cost for each correct rollout.
         p50_correct: median among correct rollouts.
 
-    The first two are t intervals on log differences over units (unit bootstrap of the ratio of
-    means where a unit's cost is zero), the others unit bootstraps.
+    The first two are t intervals on log differences over units (on the log ratio of means where a
+    unit's cost is zero), the next two t intervals on the log ratio by leaving out each unit, the
+    median a unit bootstrap.
     """
 
     all_rollouts: Estimate | None
