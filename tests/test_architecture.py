@@ -116,7 +116,7 @@ def test_the_configuration_reference_is_up_to_date() -> None:
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    named = [*project["dependencies"], *extras["local"], *extras["dev"]]
+    named = [*project["dependencies"], *extras["local"], *extras["dev"], *extras["semantic"]]
     pinned = set(re.findall(r"(?m)^([a-z0-9-]+)==", (ROOT / "constraints.txt").read_text()))
     assert {re.split(r"[<>=\[]", line)[0] for line in named} - pinned == set()
 

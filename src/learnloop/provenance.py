@@ -19,6 +19,7 @@ from learnloop.message import ToolSchema
 from learnloop.models.manifest import file_sha256
 from learnloop.project import Project
 from learnloop.task import Split, Task
+from learnloop.tools.corpus.embedding import embedding_version
 from learnloop.tools.mcp.snapshot import fingerprint, saved_schemas
 from learnloop.tools.opening import open_corpus
 
@@ -68,6 +69,8 @@ def _tool_fingerprints(project: Project) -> dict[str, str]:
     if config.corpus.path:
         corpus = open_corpus(config.corpus, project.root, project.prepare_state())
         found["corpus"] = corpus.fingerprint()
+        if config.corpus.search != "bm25":
+            found["embedding model"] = embedding_version()
     return found
 
 

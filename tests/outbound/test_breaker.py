@@ -16,7 +16,7 @@ from tests.fault_server import GOOD, FaultServer, fault_server
 
 from learnloop.clock import Clock
 from learnloop.config import AgentConfig, GraderConfig, ToolConfig
-from learnloop.errors import EndpointError
+from learnloop.errors import EndpointError, ToolError
 from learnloop.graders import grader_of
 from learnloop.graders.numeric import NumericGrader
 from learnloop.message import Message, ToolCall, ToolSchema
@@ -112,7 +112,7 @@ def test_an_endpoint_that_stays_down_pauses_the_run_and_nothing_is_scored() -> N
 def test_looks_at_an_endpoint_that_is_down_use_up_no_retries() -> None:
     news: list[Outage] = []
     seen: list[Trace] = []
-    rules = BreakerRules(faults=2, probe_s=0.01, max_probe_s=0.02, longest_wait_s=60)
+    rules = BreakerRules(faults=2, looks=99, probe_s=0.01, max_probe_s=0.02, longest_wait_s=60)
     # Two rollouts make all of these looks.
     with fault_server(script={"cat": [*["5xx"] * 40, GOOD]}) as server:
         traces = anyio.run(roll_all, server, 2, seen, news, AgentConfig(), rules)
@@ -176,6 +176,43 @@ def test_a_cancelled_look_does_not_keep_the_others_waiting() -> None:
     script = {"cat": [*["5xx"] * 5, "drip", GOOD]}
     with fault_server(script=script, drip_s=60) as server:
         anyio.run(main, server)
+
+
+def test_a_request_that_is_never_answered_is_given_up_and_others_look_before_it() -> None:
+    """It opens the breaker alone; alone it is given up, and beside another the other looks."""
+
+    async def main(server: FaultServer) -> None:
+        rules = replace(QUICK, faults=2, longest_wait_s=60)
+        async with Outbound(allow_private=True, retry=FAST, breaker=rules) as outbound:
+            tool = http_tools([ToolConfig(name="cat", server_url=server.url("cat"))], outbound)
+            with pytest.raises(ToolError, match="503"):
+                await tool["cat"].call(CALL, CONTEXT)
+            # One fault to each side of opening, and the looks that it was granted.
+            assert server.injected["cat", "5xx"] == rules.faults + rules.looks
+            server.script["cat"] = [GOOD]
+            assert (await tool["cat"].call(CALL, CONTEXT)).text == "1"
+
+    with fault_server(script={"cat": ["5xx"]}) as server:
+        anyio.run(main, server)
+
+
+def test_who_has_failed_the_fewest_looks_looks_first() -> None:
+    async def main() -> list[int]:
+        breaker = Breaker("cat", BreakerRules(faults=1, probe_s=0.05), lambda _: None)
+        breaker.failed("5xx", probe=False)
+        order: list[int] = []
+
+        async def wait(looks: int) -> None:
+            if await breaker.admit(looks):
+                order.append(looks)
+                breaker.failed("5xx", probe=True, looks=looks + 1)
+
+        async with anyio.create_task_group() as group:
+            for looks in (2, 0, 1):
+                group.start_soon(wait, looks)
+        return order
+
+    assert anyio.run(main) == [0, 1, 2]
 
 
 def test_tools_at_one_address_share_its_rate_limit() -> None:

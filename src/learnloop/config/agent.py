@@ -129,6 +129,8 @@ class CorpusConfig:
     """Which of `search`, `list` and `cat` the agent may call."""
     results: int = 5
     """Documents that a search returns."""
+    search: Literal["bm25", "semantic", "hybrid"] = "bm25"
+    """By words, by meaning, or both with the rankings fused; the last two need `[semantic]`."""
     cat_characters: int = 4000
     """Most characters that `cat` shows at once."""
 

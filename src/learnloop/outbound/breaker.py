@@ -14,9 +14,13 @@ from learnloop.errors import EndpointError
 
 @dataclass(frozen=True, kw_only=True)
 class BreakerRules:
-    """When requests stop, how often one is let through to look, and how long that may last."""
+    """When requests stop, how often one is let through to look, and how long that may last.
+
+    `looks` is how many looks of one request may fail before it is taken to be at fault itself.
+    """
 
     faults: int = 20
+    looks: int = 6
     probe_s: float = 5.0
     max_probe_s: float = 60.0
     longest_wait_s: float = 600.0
@@ -40,6 +44,9 @@ class Breaker:
 
     Closed: everything passes. Open: everything waits. Half-open: one request is under way to see
     how things are; its success closes the breaker, its fault keeps it open for twice as long.
+
+    One request that the endpoint can never answer must not keep the others waiting: whoever has
+    failed the fewest looks goes first, and who has failed too many is given up, not the endpoint.
     """
 
     def __init__(self, name: str, rules: BreakerRules, tell: Tell) -> None:
@@ -49,28 +56,44 @@ class Breaker:
         self._next_probe_s = self._pause_s = 0.0
         self._probing, self._probe_s = False, 0.0
         self._changed = anyio.Event()
+        self._waiting: list[int] = []
 
     @property
     def is_open(self) -> bool:
         """Return whether requests wait."""
         return self._opened_s is not None
 
-    async def admit(self) -> bool:
+    def gives_up(self, looks: int) -> bool:
+        """Return whether a request has failed so many looks that it is its own fault."""
+        return looks >= self._rules.looks
+
+    async def admit(self, looks: int = 0) -> bool:
         """Wait until a request may be made; return whether it is the one that looks.
+
+        Args:
+            looks: how many looks of this request failed before.
 
         Raises:
             EndpointError: the endpoint was down for too long.
         """
         if not self.is_open:
             return False
-        with paused():
-            while (opened_s := self._opened_s) is not None:
-                now_s = time.monotonic()
-                self._refuse_after(opened_s + self._rules.longest_wait_s - now_s)
-                if now_s >= self._next_look_s:
-                    self._probing, self._probe_s = True, now_s
-                    return True
-                await self._news(opened_s, now_s)
+        self._waiting.append(looks)
+        try:
+            with paused():
+                return await self._let_look(looks)
+        finally:
+            self._waiting.remove(looks)
+
+    async def _let_look(self, looks: int) -> bool:
+        """Wait for this request's turn to look (True), or for the breaker to close (False)."""
+        while (opened_s := self._opened_s) is not None:
+            now_s = time.monotonic()
+            self._refuse_after(opened_s + self._rules.longest_wait_s - now_s)
+            if now_s >= self._next_look_s and looks <= min(self._waiting):
+                self._probing, self._probe_s = True, now_s
+                return True
+            await self._news(opened_s, now_s)
         return False
 
     @property
@@ -104,18 +127,21 @@ class Breaker:
             self._wake()
             self._tell(Outage(endpoint=self._name, is_down=False, down_s=round(down_s, 3)))
 
-    def failed(self, fault: str, *, probe: bool, asked_s: float = 0.0) -> None:
+    def failed(self, fault: str, *, probe: bool, looks: int = 0, asked_s: float = 0.0) -> None:
         """Note a fault; enough of them in a row open the breaker.
 
         Args:
             fault: what happened.
             probe: whether it happened to the request that looks.
+            looks: how many looks of this request have failed, this one among them.
             asked_s: how long the endpoint asked to be left alone; no look comes before that.
         """
         self._in_a_row += 1
         self._last = fault
         if probe and self.is_open:
-            self._pause_s = min(2 * self._pause_s, self._rules.max_probe_s)
+            # Another request's look is news, after one that has said all that it can say.
+            longer_s = min(2 * self._pause_s, self._rules.max_probe_s)
+            self._pause_s = self._rules.probe_s if self.gives_up(looks) else longer_s
             self.let_go()
         elif self._opened_s is None and self._in_a_row >= self._rules.faults:
             self._opened_s = time.monotonic()

@@ -79,8 +79,12 @@ class Posted(Generic[T]):
 
 @dataclass(kw_only=True)
 class _Attempt:
-    """One attempt at a request: whether it was the one that looks, and what came back."""
+    """One attempt at a request: whether it was the one that looks, and what came back.
 
+    `looks` counts the looks of this request that failed before.
+    """
+
+    looks: int = 0
     is_probe: bool = False
     reply: Reply | None = None
 
@@ -127,7 +131,7 @@ class Route:
         """Post, and repeat after a fault.
 
         A fault while the breaker is open uses up no retry: the request waits until the endpoint is
-        back, or the breaker's patience ends.
+        back, the breaker's patience ends, or too many of its own looks have failed.
 
         `read` gets every reply that is not 3xx, 429 or 5xx and turns it into a value, or raises a
         `fault` to have the request repeated.
@@ -139,13 +143,17 @@ class Route:
         """
         if len(body) > MAX_BYTES:
             raise TooLarge(f"request of {len(body)} bytes is over {MAX_BYTES}", kind="too_large")
-        attempt = repeats = 0
+        attempt = repeats = looks = 0
+        breaker = self._traffic.breaker
         while True:
-            one = _Attempt()
+            one = _Attempt(looks=looks)
             try:
                 return Posted(value=await self._tried(body, headers, read, one), retries=repeats)
             except self._error as fault:
-                waits = fault.retryable and self._traffic.breaker.is_open
+                looks += one.is_probe
+                waits = fault.retryable and breaker.is_open
+                if waits and breaker.gives_up(looks):
+                    raise
                 if not waits and (not fault.retryable or attempt >= self._retry.retries):
                     raise
             repeats += 1
@@ -164,7 +172,7 @@ class Route:
         """Make one attempt when the breaker lets it, and tell the breaker how it went."""
         breaker = self._traffic.breaker
         while True:
-            probe = one.is_probe = await breaker.admit()
+            probe = one.is_probe = await breaker.admit(one.looks)
             try:
                 reply = await self._once(body, headers, probe=probe)
                 if reply is None:
@@ -187,7 +195,9 @@ class Route:
         self._traffic.count(self._endpoint.name, fault.kind)
         if self.rule(fault.kind).trips:
             asked_s = self._retry.asked_s(one.retry_after) or 0.0
-            breaker.failed(str(fault), probe=one.is_probe, asked_s=asked_s)
+            breaker.failed(
+                str(fault), probe=one.is_probe, looks=one.looks + one.is_probe, asked_s=asked_s
+            )
         elif one.is_probe:
             breaker.let_go()
 

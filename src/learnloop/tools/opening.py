@@ -16,7 +16,7 @@ from learnloop.outbound import Outbound
 from learnloop.tool import Tool
 from learnloop.tools import http_tools
 from learnloop.tools.cassette import replayed
-from learnloop.tools.corpus import Corpus, corpus_schemas, corpus_tools
+from learnloop.tools.corpus import Corpus, corpus_schemas, corpus_tools, open_search
 from learnloop.tools.function import FunctionTool
 from learnloop.tools.mcp.snapshot import saved_schemas
 
@@ -76,7 +76,8 @@ async def open_tools(
             found += [(f"MCP server `{server.name}`", tool) for tool in tools]
         if config.corpus.path:
             corpus = await anyio.to_thread.run_sync(open_corpus, config.corpus, root, state())
-            found += [("[corpus]", tool) for tool in corpus_tools(config.corpus, corpus)]
+            search = await open_search(config.corpus, corpus)
+            found += [("[corpus]", tool) for tool in corpus_tools(config.corpus, corpus, search)]
         yield by_name(found)
 
 

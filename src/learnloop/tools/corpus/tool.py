@@ -18,6 +18,7 @@ from learnloop.message import ToolCall, ToolSchema
 from learnloop.tool import AgentMistake, Tool, ToolContext, ToolOutput
 from learnloop.tools.arguments import argument_error
 from learnloop.tools.corpus.index import Corpus
+from learnloop.tools.corpus.search import Search
 from learnloop.tools.output import output_of
 
 _LISTED = 200
@@ -42,6 +43,11 @@ _SCHEMAS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         ["path"],
     ),
 }
+_BY_MEANING: tuple[str, dict[str, Any], list[str]] = (
+    "Find documents about what a query says, in whatever words; the best come first.",
+    {"query": {**_TEXT, "description": "What to look for: words, or a question."}},
+    ["query"],
+)
 
 
 class CorpusTool:
@@ -69,21 +75,22 @@ class CorpusTool:
 
 def corpus_schemas(config: CorpusConfig) -> tuple[ToolSchema, ...]:
     """Return what the model is told of the tools that the project wants."""
-    return tuple(_schema(name) for name in config.tools) if config.path else ()
+    return tuple(_schema(name, config) for name in config.tools) if config.path else ()
 
 
-def corpus_tools(config: CorpusConfig, corpus: Corpus) -> list[Tool]:
+def corpus_tools(config: CorpusConfig, corpus: Corpus, search: Search) -> list[Tool]:
     """Return the tools that the project wants over an indexed folder."""
     answers: dict[str, Callable[..., str]] = {
-        "search": partial(_search, corpus, config.results),
+        "search": partial(_search, search, config.results),
         "list": partial(_list, corpus),
         "cat": partial(_cat, corpus, config.cat_characters),
     }
-    return [CorpusTool(_schema(name), answers[name]) for name in config.tools]
+    return [CorpusTool(_schema(name, config), answers[name]) for name in config.tools]
 
 
-def _schema(name: str) -> ToolSchema:
-    description, properties, required = _SCHEMAS[name]
+def _schema(name: str, config: CorpusConfig) -> ToolSchema:
+    by_meaning = name == "search" and config.search != "bm25"
+    description, properties, required = _BY_MEANING if by_meaning else _SCHEMAS[name]
     parameters: dict[str, object] = {
         "type": "object",
         "properties": properties,
@@ -95,8 +102,8 @@ def _schema(name: str) -> ToolSchema:
     )
 
 
-def _search(corpus: Corpus, results: int, query: str) -> str:
-    hits = corpus.search(query, results)
+def _search(search: Search, results: int, query: str) -> str:
+    hits = search(query, results)
     return "\n".join(f"{hit.path} | {hit.snippet}" for hit in hits) or "no document has these words"
 
 
