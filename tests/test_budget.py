@@ -27,7 +27,7 @@ from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
 from learnloop.outbound import BreakerRules, Outbound, Retry
 from learnloop.project import Parts
 from learnloop.rollout import Planned, Setup, roll_out
-from learnloop.run import UNTRAINED, Run
+from learnloop.run import UNTRAINED, Run, policy_failed
 from learnloop.task import Task
 from learnloop.tools import http_tools
 from learnloop.tools.episode import EpisodeEnd
@@ -373,3 +373,10 @@ def test_a_server_that_answers_the_end_with_too_much_changes_nothing() -> None:
     with serving(lambda _: Answer(body=b"x" * 1_100_000)) as server:
         anyio.run(main, server.url)
     assert [seen.data["type"] for seen in server.seen] == ["episode_end"]
+
+
+@pytest.mark.parametrize("command", ["eval", "probe"])
+def test_what_cannot_be_resumed_is_said_to_start_again(command: str) -> None:
+    line = policy_failed("run_1", command, "the policy process died").line()
+    assert "--resume" not in line
+    assert f"start `learnloop {command}` again" in line

@@ -48,6 +48,7 @@ class Run:
         policy: the running policy process; `loaded` are the named weights that it holds.
         sinks: who listens to events.
         has_warmup: whether there are demonstrations to warm up on.
+        command: the verb that began it; only `train` can be resumed.
         spent_before_s: seconds that the run took before it was resumed.
         spend: what rollouts took so far, those made anew and resumptions included; for the budget.
         given_up: traces that were lost to faults since the run was begun or resumed; they are not
@@ -63,6 +64,7 @@ class Run:
     policy: PolicyProcess
     sinks: Sequence[Sink] = ()
     has_warmup: bool = False
+    command: str = "train"
     began_s: float = field(default_factory=time.monotonic)
     spent_before_s: float = 0.0
     spend: Spend = field(default_factory=Spend)
@@ -304,10 +306,10 @@ class Run:
         try:
             trace = await roll_out(job.planned, setup, retry)
         except EndpointError as error:
-            raise _stopped_by(self.id, error.where, error.what) from None
+            raise _stopped_by(self.id, self.command, error.where, error.what) from None
         if trace.failure and trace.failure.kind == "died":
             # The rollout did nothing wrong and is not counted: it is made when the run goes on.
-            raise policy_failed(self.id, trace.failure.message)
+            raise policy_failed(self.id, self.command, trace.failure.message)
         # Training needs token ids and texts; they are reduced once the update is saved.
         content = "full" if batch.is_trained_on else self.config.store.content
         self.store.save_trace(self.id, batch.stage, batch.step, trace, content)
@@ -318,7 +320,7 @@ class Run:
         if len(lost) > MOST_LOST * len(traces):
             last = lost[-1]
             what = f"{len(lost)} of {len(traces)} rollouts were lost to faults, the last to {last.kind}: "
-            raise _stopped_by(self.id, f"the {last.boundary}", what + last.message)
+            raise _stopped_by(self.id, self.command, f"the {last.boundary}", what + last.message)
 
     def _rollouts_left(self, wanted: int) -> int:
         """Return how many of the wanted rollouts the budget of the whole run allows."""
@@ -329,18 +331,22 @@ class Run:
         return StoppedEarly(
             f"the budget of {limit:g} {unit} is spent{left_out(self.spend, unit)}",
             where=f"budget.{unit}",
-            fix=f"Raise it, then {_go_on(self.id)}.",
+            fix=f"Raise it, then {go_on(self.id, self.command)}.",
         )
 
 
-def policy_failed(run_id: str, message: str) -> EndpointError:
+def policy_failed(run_id: str, command: str, message: str) -> EndpointError:
     """Return the error that ends a run when the policy process died or failed."""
-    return _stopped_by(run_id, "the policy process", message.removeprefix("the policy process "))
+    what = message.removeprefix("the policy process ")
+    return _stopped_by(run_id, command, "the policy process", what)
 
 
-def _stopped_by(run_id: str, where: str, what: str) -> EndpointError:
-    return EndpointError(what, where=where, fix=f"Mend it, then {_go_on(run_id)}.")
+def _stopped_by(run_id: str, command: str, where: str, what: str) -> EndpointError:
+    return EndpointError(what, where=where, fix=f"Mend it, then {go_on(run_id, command)}.")
 
 
-def _go_on(run_id: str) -> str:
-    return f"`learnloop train --resume {run_id}`"
+def go_on(run_id: str, command: str) -> str:
+    """Return how a stopped run goes on: training resumes, other commands begin anew."""
+    if command == "train":
+        return f"`learnloop train --resume {run_id}`"
+    return f"start `learnloop {command}` again: only training is resumed"

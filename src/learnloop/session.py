@@ -42,7 +42,7 @@ from learnloop.provenance import (
     given_settings,
     repeating_command,
 )
-from learnloop.run import Run, policy_failed
+from learnloop.run import Run, go_on, policy_failed
 from learnloop.sink import Sink
 from learnloop.store import RunRecord, RunStatus, Store, told
 from learnloop.task import Task
@@ -288,6 +288,7 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
         async with project.open_parts() as parts, _policy(project) as policy:
             run = Run(
                 id=record.id,
+                command=record.command,
                 project=project,
                 store=session.store,
                 agent=project.candidate(),
@@ -303,10 +304,20 @@ async def at_work(session: Session) -> AsyncGenerator[Run]:
                 parts.outbound.on_outage = run.tell_outage
             yield run
     except ModelError as fault:
-        if os.strerror(errno.ENOSPC) in str(fault):
-            fix = f"Make room, then `learnloop train --resume {record.id}`."
-            raise UserError(str(fault), where=str(project.state_dir), fix=fix) from fault
-        raise policy_failed(record.id, str(fault)) from fault
+        if _is_disk_full(str(fault)):
+            what, fix = (
+                f"the disk is full ({fault})",
+                f"Make room, then {go_on(record.id, record.command)}.",
+            )
+            raise UserError(what, where=str(project.state_dir), fix=fix) from fault
+        raise policy_failed(record.id, record.command, str(fault)) from fault
+
+
+def _is_disk_full(message: str) -> bool:
+    """Say whether a message of the policy process is about a disk without room."""
+    # torch does not pass the system's reason on: it finds less of its file written than it wrote.
+    torch_says = "inline_container" in message and "unexpected pos" in message
+    return torch_says or os.strerror(errno.ENOSPC) in message
 
 
 @asynccontextmanager

@@ -108,6 +108,11 @@ def test_what_cannot_be_mapped_stops_the_import_unless_it_is_allowed(
     assert allowed.json["files"] == ["data/tasks.jsonl", "learnloop.toml", "prompts/system.md"]
     assert [m["fate"] for m in allowed.json["mapped"]] == ["taken", "unmapped"]
     assert "has no equal here" in (tmp_path / "mine" / "learnloop.toml").read_text()
+    for verb in ("check", "train"):
+        refused = learnloop(verb, "--project", "mine")
+        assert refused.code == 4
+        assert "grader.type" in refused.err + refused.out
+        assert "no grader was chosen" in refused.err + refused.out
 
 
 def test_a_folder_with_files_is_never_touched(learnloop: Learnloop, tmp_path: Path):

@@ -71,6 +71,14 @@ def test_call_prints_the_answer_and_tells_errors_by_its_exit_code(
     assert "There are: double" in done.line
 
 
+def test_what_a_tool_says_cannot_move_the_cursor(own: Path, learnloop: Learnloop) -> None:
+    (own / "docs" / "a.txt").write_text("one\n\x1b[2Jtwo")
+    done = learnloop("tools", "call", "cat", '{"path": "a.txt"}', cwd=own)
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out
+    assert "\N{REPLACEMENT CHARACTER}[2Jtwo" in done.out.splitlines()[-1]
+
+
 def test_recorded_calls_are_answered_without_the_tools(own: Path, learnloop: Learnloop) -> None:
     calls = [{"name": "double", "arguments": {"number": n}} for n in (1, -1)]
     (own / "calls.jsonl").write_text("".join(json.dumps(c) + "\n" for c in calls))

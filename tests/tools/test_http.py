@@ -270,6 +270,24 @@ def test_secrets_reach_neither_errors_nor_the_model(monkeypatch: pytest.MonkeyPa
     assert "secret" not in str(error)
 
 
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_a_secret_is_hidden_where_a_message_is_cut_inside_it(status: int) -> None:
+    key = "SEKRETVALUE99abcdefghijkl"
+    for filler in range(170, 201, 5):
+
+        def leak(seen: Seen, filler: int = filler) -> Answer:
+            body = "y" * filler + seen.headers["Authorization"]
+            return Answer(status=status, body=body.encode())
+
+        headers = {"Authorization": f"Bearer {key}"}
+        text = (
+            call(leak, headers=headers)[0].text
+            if status == 400
+            else str(fault(leak, headers=headers)[0])
+        )
+        assert "SEK" not in text
+
+
 def _build(*configs: ToolConfig, allow_private: bool = True) -> None:
     async def build() -> None:
         async with Outbound(allow_private=allow_private) as outbound:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from learnloop.cli.output import Output, Style, paint
+from learnloop.cli.output import Output, Style, paint, printable
 
 Level = Literal["ok", "warning", "error"]
 _MARKS: dict[Level, tuple[str, Style]] = {
@@ -33,4 +33,4 @@ def print_lines(output: Output, lines: Sequence[Line]) -> None:
         text = line.text
         if line.fix and line.level != "ok":
             text = f"{text.rstrip('.')}. {line.fix}"
-        output.text(f"{paint(mark, style, sys.stdout)} {' '.join(text.split())}")
+        output.text(f"{paint(mark, style, sys.stdout)} {printable(' '.join(text.split()))}")

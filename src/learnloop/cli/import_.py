@@ -75,7 +75,9 @@ def openai_rft(
 
 def _verify(folder: Path, imported: Imported) -> None:
     """Read the finished folder as every other command will."""
-    project = Project.open(folder, environ={})
+    # Every command refuses a project whose grader is still to be chosen; the rest is read all the same.
+    flags = {} if imported.gradeable else {"grader.type": "numeric"}
+    project = Project.open(folder, environ={}, flags=flags)
     if imported.gradeable:
         project.tasks()
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import anyio
 
 from learnloop.cli.options import InProject
+from learnloop.cli.output import printable
 from learnloop.errors import EndpointError, ToolError, UsageError
 from learnloop.message import ToolCall, ToolSchema
 from learnloop.outbound import Retry
@@ -56,7 +57,8 @@ def call(name: str, arguments: str = "{}", /, *, common: InProject | None = None
     if common.output.json:
         common.output.data({"output": output.text, "is_error": output.is_error})
     else:
-        common.output.text(output.text)
+        for line in output.text.split("\n"):
+            common.output.text(printable(line.rstrip("\r").expandtabs()))
     return _FAILED if output.is_error else 0
 
 

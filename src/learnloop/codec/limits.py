@@ -226,7 +226,13 @@ def _addresses(config: Config) -> Iterator[Problem]:
 
 def _grader(config: Config) -> Iterator[Problem]:
     grader = config.grader
-    if grader.type not in GRADERS:
+    if grader.type == "todo":
+        yield Problem(
+            ("grader", "type"),
+            "is `todo`: no grader was chosen yet",
+            f"Choose from: {', '.join(GRADERS)}.",
+        )
+    elif grader.type not in GRADERS:
         yield Problem(
             ("grader", "type"),
             f"is `{grader.type}`, an unknown kind",

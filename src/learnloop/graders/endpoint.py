@@ -51,13 +51,13 @@ class EndpointGrader:
     def _read(self, reply: Reply) -> Score:
         """Turn a reply into a score, or say what is wrong with it."""
         if reply.status >= 400:
-            raise self._route.fault(f"{reply.reason} {reply.excerpt}", kind="4xx")
+            raise self._route.fault(f"{reply.reason} {self._route.excerpt(reply)}", kind="4xx")
         try:
             data: object = json.loads(reply.body)
         except (ValueError, RecursionError):
-            raise self._wrong(f"answered text, not JSON: {reply.excerpt!r}") from None
+            raise self._wrong(f"answered text, not JSON: {self._route.excerpt(reply)!r}") from None
         if not isinstance(data, dict) or "score" not in data:
-            raise self._wrong(f"answered no `score`: {reply.excerpt!r}")
+            raise self._wrong(f"answered no `score`: {self._route.excerpt(reply)!r}")
         return self._score(cast("dict[str, Any]", data))
 
     def _score(self, data: Mapping[str, Any]) -> Score:

@@ -14,6 +14,7 @@ from learnloop.outbound.address import check_url
 from learnloop.outbound.breaker import Breaker, BreakerRules, Outage, Tell
 from learnloop.outbound.retry import Retry
 from learnloop.outbound.route import Endpoint, Route
+from learnloop.outbound.secret import check_credentials
 from learnloop.outbound.traffic import Traffic
 
 
@@ -104,6 +105,7 @@ class Outbound:
     def _route(
         self, endpoint: Endpoint, error: type[BoundaryError], traffic: Traffic, retry: Retry
     ) -> Route:
+        check_credentials(endpoint.url, endpoint.headers, where=endpoint.name)
         return Route(
             self._client_for(httpx2.URL(endpoint.url).host),
             endpoint,

@@ -25,6 +25,9 @@ from learnloop.outbound.traffic import Traffic
 MAX_BYTES = 1_000_000
 """Largest request or reply body that the wire contract allows."""
 
+_EXCERPT = 200
+"""How many characters of a body an error message quotes."""
+
 _CONNECT_SHARE = 0.9
 """Share of the time of a request that connecting may take."""
 
@@ -62,11 +65,6 @@ class Reply:
             return f"HTTP {self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:
             return f"HTTP {self.status}"
-
-    @property
-    def excerpt(self) -> str:
-        """Return the beginning of the body as one line, for an error message."""
-        return " ".join(self.body[:200].decode("utf-8", "replace").split())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +117,12 @@ class Route:
     def rule(self, kind: str) -> Rule:
         """Return what follows from a fault of that kind here."""
         return rule_of("grader" if self._error is GraderError else "tool", kind)
+
+    def excerpt(self, reply: Reply) -> str:
+        """Return the beginning of a body as one line, for an error message."""
+        # Secrets go first: a cut through one would leave a part that is no longer recognised.
+        text = self.redact(reply.body.decode("utf-8", "replace"))
+        return " ".join(text.split())[:_EXCERPT]
 
     def fault(self, message: str, *, kind: str) -> BoundaryError:
         """Return an error of this route's class that names the endpoint and holds no secret."""
@@ -208,7 +212,7 @@ class Route:
         if 300 <= reply.status < 400:
             raise self.fault(f"{reply.reason}: redirects are not followed", kind="redirect")
         if reply.status >= 500:
-            raise self.fault(f"{reply.reason} {reply.excerpt}".strip(), kind="5xx")
+            raise self.fault(f"{reply.reason} {self.excerpt(reply)}".strip(), kind="5xx")
         return read(reply)
 
     async def _once(self, body: bytes, headers: Mapping[str, str], *, probe: bool) -> Reply | None:

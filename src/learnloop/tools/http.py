@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -68,10 +68,12 @@ class HttpTool:
     def _output(self, reply: Reply, call: ToolCall) -> ToolOutput:
         """Read a reply: 4xx is the agent's business, a broken 2xx is a fault."""
         if reply.status >= 400:
-            return ToolOutput(text=_error_text(reply), is_error=True, status=reply.status)
+            return ToolOutput(
+                text=_error_text(reply, self._route.redact), is_error=True, status=reply.status
+            )
         data = _object(reply.body)
         if data is None:
-            what = f"the reply is not a JSON object: {reply.excerpt}"
+            what = f"the reply is not a JSON object: {self._route.excerpt(reply)}"
             raise self._route.fault(what, kind="bad_reply")
         if (got := data.get("call_id", call.id)) != call.id:
             raise self._route.fault(
@@ -109,12 +111,13 @@ def _headers(call: ToolCall, context: ToolContext) -> dict[str, str]:
     }
 
 
-def _error_text(reply: Reply) -> str:
+def _error_text(reply: Reply, redact: Callable[[str], str]) -> str:
     """Return what the model is shown of a 4xx: `output` if there is one, else the error payload."""
     data = _object(reply.body) or {}
     if "output" in data:
         return _text(data["output"])
     text = _text(data["error"]) if "error" in data else reply.body.decode("utf-8", "replace")
+    text = redact(text)
     if len(text) > _LONGEST_ERROR:
         left = len(text) - _LONGEST_ERROR
         text = f"{text[:_LONGEST_ERROR]}... ({left} more characters)"

@@ -78,6 +78,9 @@ class Settings:
         elif grading.reference:
             lines += ['type = "string_check"', f"reference = {_quoted(grading.reference)}"]
             lines += [f"operation = {_quoted(grading.operation)}"]
+        else:
+            # Left out, the default grader would train towards what nobody chose.
+            lines.append('type = "todo"')
         return "\n".join(lines) + "\n"
 
     def _train(self) -> str:

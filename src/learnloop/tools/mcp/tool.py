@@ -20,7 +20,7 @@ from learnloop.codec import canonical_json
 from learnloop.config import McpConfig
 from learnloop.errors import ConfigError
 from learnloop.message import ToolCall, ToolSchema
-from learnloop.outbound import check_url, expand_headers, redactor
+from learnloop.outbound import check_url, expand_headers, expand_secret, redactor
 from learnloop.tool import Tool, ToolContext, ToolOutput
 from learnloop.tools.mcp.connection import Connection
 from learnloop.tools.mcp.reach import Stderr, over_http, over_stdio
@@ -81,7 +81,7 @@ async def open_server(
         EndpointError: the server does not come up.
     """
     where = f"MCP server {config.name}"
-    env = expand_headers(config.env, os.environ, where=where)
+    env = {k: expand_secret(v, os.environ, where=where) for k, v in config.env.items()}
     headers = expand_headers(config.headers, os.environ, where=where)
     stderr = Stderr(state / "mcp" / f"{config.name}.log", redactor(config.url, headers | env))
     if config.command:
