@@ -11,7 +11,7 @@ import anyio
 import pytest
 from tests.idle_run import idle_run
 from tests.loopback import Answer, serving
-from tests.store.rich_trace import SECRETS, rich_trace
+from tests.store.rich_trace import SAID, SECRETS, rich_trace
 
 from learnloop.batch import attempts_on
 from learnloop.config import ToolConfig
@@ -22,12 +22,13 @@ from learnloop.models.policy import PolicyProcess
 from learnloop.models.scripted import Played, ScriptedCall, ScriptedModel
 from learnloop.outbound import BreakerRules, Outbound, Retry
 from learnloop.project import Parts
-from learnloop.report.cases import differences, trajectory
+from learnloop.report.cases import cases, differences, trajectory
 from learnloop.run import CURRENT, UNTRAINED, Run
 from learnloop.session import Session, recorded
 from learnloop.store.content import reduce
+from learnloop.task import Task
 from learnloop.tools import http_tools
-from learnloop.trace import Content, Trace
+from learnloop.trace import Content, Score, Trace
 
 
 def trained_on(run: Run) -> list[Trace]:
@@ -90,6 +91,27 @@ def test_a_report_of_masked_texts_shows_them_masked() -> None:
     shown = trajectory(reduce(rich_trace(), "masked", b"salt"))
     assert "[email]" in shown.answer
     assert SECRETS[0] not in repr(shown)
+
+
+@pytest.mark.parametrize("content", ["masked", "hash", "none", "erased"])
+def test_questions_and_expected_answers_in_a_report_follow_the_policy_too(content: Content) -> None:
+    row = rich_trace()
+    task = Task(
+        id=row.task_id,
+        split="confirm",
+        group="g",
+        messages=row.messages[:2],
+        tools=(),
+        item={"answer": SAID},
+    )
+    wrong = replace(row, score=Score(value=0.0, correct=0.0))
+    after = reduce(row, content, b"salt")
+    shown = cases({task.id: task}, [wrong], [after])
+    assert shown.wins_total == 1
+    assert SAID in repr(cases({task.id: task}, [wrong], [row]))
+    told = (shown.wins[0].question, shown.wins[0].expected)
+    assert not any(secret in repr(told) for secret in SECRETS)
+    assert ("[email]" in told[0]) == (content == "masked")
 
 
 # --- texts in events -----------------------------------------------------------------------------

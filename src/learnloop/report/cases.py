@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from learnloop.task import Task
-from learnloop.trace import CallRecord, Trace
+from learnloop.trace import CallRecord, Content, Trace
 
 SHOWN = 10
 """Most wins, and most regressions, that a report shows."""
@@ -164,8 +164,8 @@ def _case(
     return Case(
         task_id=task_id,
         kind=task.kind if task else "",
-        question=_short(_question(task, old), TEXT_CHARS),
-        expected=_short(str(task.item.get(reference, "")), TEXT_CHARS) if task else "",
+        question=_short(_question(task, old, new), TEXT_CHARS),
+        expected=_short(_expected(task, reference, old, new), TEXT_CHARS),
         mean_before=_mean(olds),
         mean_after=_mean(news),
         attempts_before=len(olds),
@@ -216,10 +216,27 @@ def _mean(traces: Sequence[Trace]) -> float:
     return fmean(_correct(t) for t in traces)
 
 
-def _question(task: Task | None, trace: Trace) -> str:
-    messages = task.messages if task else trace.messages
+def _question(task: Task | None, *traces: Trace) -> str:
+    """Return what was asked, as far as the store kept it of every one of the rollouts."""
+    least = _least_kept(traces)
+    if least.content in _NOT_KEPT:
+        return _NOT_KEPT[least.content]
+    messages = task.messages if task and least.content == "full" else least.messages
     asked = [m.content for m in messages if m.role == "user"]
     return asked[-1] if asked else ""
+
+
+def _expected(task: Task | None, reference: str, *traces: Trace) -> str:
+    """Return the reference answer; it may quote what was said, so it goes where texts go."""
+    least = _least_kept(traces)
+    if task is None or least.content == "full":
+        return str(task.item.get(reference, "")) if task else ""
+    return _NOT_KEPT.get(least.content, "(not kept: the project masks texts)")
+
+
+def _least_kept(traces: Sequence[Trace]) -> Trace:
+    order: tuple[Content, ...] = ("erased", "none", "hash", "masked", "full")
+    return min(traces, key=lambda t: order.index(t.content))
 
 
 def _short(words: str, limit: int) -> str:
