@@ -127,7 +127,7 @@ def test_a_grader_that_returns_text_is_caught(root: Path):
     edit(root, 'SCORE = "exact"', 'SCORE = "text"', file="server.py")
     code, line = error_of(root)
     assert code == 5
-    assert "answered score 'great', not a number from 0 to 1" in line
+    assert "answered a score that is no number from 0 to 1: 'great'" in line
 
 
 def test_a_grader_that_likes_empty_answers_is_caught(root: Path):

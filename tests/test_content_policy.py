@@ -147,23 +147,23 @@ class CallingPolicy:
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("full", SECRETS[0]), ("masked", "no row of [email]"), ("hash", ""), ("none", "")],
+    [("full", "HTTP 503"), ("masked", "HTTP 503"), ("hash", ""), ("none", "")],
 )
 def test_texts_in_events_follow_the_content_policy(
     tmp_path: Path, content: Content, told: str
 ) -> None:
-    """What a tool answers to a rollout gets into events too, quoted in its fault."""
+    """Events cannot be erased: of a fault they tell what happened, not what the endpoint answered."""
     answer = Answer(status=503, body={"error": f"no row of {SECRETS[0]}"})
     with (
         serving(lambda _: answer) as server,
         idle_run(tmp_path / "p", flags={"store.content": content}) as (session, run),
     ):
-        with pytest.raises(EndpointError, match="no row of"):
+        with pytest.raises(EndpointError, match="HTTP 503"):
             anyio.run(roll_until_it_pauses, session, run, server.url)
         events = run.store.events(run.id)
         assert [e.kind for e in events] == ["run_started", "endpoint_down", "paused"]
         texts = [str(events[1].data["fault"]), str(events[2].data["reason"])]
         assert all(told in text if told else text == "(not kept)" for text in texts)
-        assert (SECRETS[0] in repr([*events, *run.store.ledger()])) == (content == "full")
+        assert "no row of" not in repr([*events, *run.store.ledger()])
         assert events[1].data["endpoint"] == "tool cat"
         assert run.store.audit().broken is None

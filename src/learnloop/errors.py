@@ -70,10 +70,15 @@ class StoppedEarly(UserError):
 
 
 class BoundaryError(LearnloopError):
-    """A part outside our process failed; the boundary turns it into a Failure."""
+    """A part outside our process failed; the boundary turns it into a Failure.
 
-    def __init__(self, message: str, *, kind: str = "error", retryable: bool = True) -> None:
-        self.kind, self.retryable = kind, retryable
+    `brief` is the message without what it quotes of a reply, for records that cannot be erased.
+    """
+
+    def __init__(
+        self, message: str, *, kind: str = "error", retryable: bool = True, brief: str = ""
+    ) -> None:
+        self.kind, self.retryable, self.brief = kind, retryable, brief or message
         super().__init__(message)
 
 

@@ -185,7 +185,7 @@ BAD_INPUT: dict[str, tuple[Spoil, int, str]] = {
     "grader returns text": (
         grader_that_returns_text,
         5,
-        "grader on `task-0`: answered score 'great', not a number from 0 to 1. A grader answers",
+        "grader on `task-0`: answered a score that is no number from 0 to 1: 'great'. A grader answers",
     ),
 }
 

@@ -51,20 +51,24 @@ class EndpointGrader:
     def _read(self, reply: Reply) -> Score:
         """Turn a reply into a score, or say what is wrong with it."""
         if reply.status >= 400:
-            raise self._route.fault(f"{reply.reason} {self._route.excerpt(reply)}", kind="4xx")
+            raise self._route.fault(reply.reason, kind="4xx", quote=self._route.excerpt(reply))
         try:
             data: object = json.loads(reply.body)
         except (ValueError, RecursionError):
-            raise self._wrong(f"answered text, not JSON: {self._route.excerpt(reply)!r}") from None
+            raise self._wrong(
+                "answered text, not JSON:", repr(self._route.excerpt(reply))
+            ) from None
         if not isinstance(data, dict) or "score" not in data:
-            raise self._wrong(f"answered no `score`: {self._route.excerpt(reply)!r}")
+            raise self._wrong("answered no `score`:", repr(self._route.excerpt(reply)))
         return self._score(cast("dict[str, Any]", data))
 
     def _score(self, data: Mapping[str, Any]) -> Score:
         """Read the fields of a reply."""
         value = _number(data["score"])
         if value is None or not 0 <= value <= 1:
-            raise self._wrong(f"answered score {data['score']!r}, not a number from 0 to 1")
+            raise self._wrong(
+                "answered a score that is no number from 0 to 1:", repr(data["score"])
+            )
         metrics = {f"metric/{k}": v for k, v in _numbers(data.get("metrics")).items()}
         flags: object = data.get("flags")
         return Score(
@@ -77,9 +81,9 @@ class EndpointGrader:
             else (),
         )
 
-    def _wrong(self, message: str) -> Exception:
+    def _wrong(self, message: str, quote: str) -> Exception:
         """Return the error of a reply that holds no usable score."""
-        return self._route.fault(message, kind="bad_reply")
+        return self._route.fault(message, kind="bad_reply", quote=quote)
 
 
 def sample_of(trace: Trace) -> dict[str, Any]:

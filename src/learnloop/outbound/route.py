@@ -124,10 +124,15 @@ class Route:
         text = self.redact(reply.body.decode("utf-8", "replace"))
         return " ".join(text.split())[:_EXCERPT]
 
-    def fault(self, message: str, *, kind: str) -> BoundaryError:
-        """Return an error of this route's class that names the endpoint and holds no secret."""
-        text = self.redact(f"{self._endpoint.name}: {message}")
-        return self._error(text, kind=kind, retryable=self.rule(kind).repeats_request)
+    def fault(self, message: str, *, kind: str, quote: str = "") -> BoundaryError:
+        """Return an error of this route's class that names the endpoint and holds no secret.
+
+        `quote` is what it says of the reply in the endpoint's own words.
+        """
+        brief = self.redact(f"{self._endpoint.name}: {message}")
+        text = self.redact(f"{self._endpoint.name}: {message} {quote}".rstrip())
+        repeats = self.rule(kind).repeats_request
+        return self._error(text, kind=kind, retryable=repeats, brief=brief)
 
     async def post(
         self, body: bytes, headers: Mapping[str, str], read: Callable[[Reply], T]
@@ -200,7 +205,7 @@ class Route:
         if self.rule(fault.kind).trips:
             asked_s = self._retry.asked_s(one.retry_after) or 0.0
             breaker.failed(
-                str(fault), probe=one.is_probe, looks=one.looks + one.is_probe, asked_s=asked_s
+                fault.brief, probe=one.is_probe, looks=one.looks + one.is_probe, asked_s=asked_s
             )
         elif one.is_probe:
             breaker.let_go()
@@ -212,7 +217,7 @@ class Route:
         if 300 <= reply.status < 400:
             raise self.fault(f"{reply.reason}: redirects are not followed", kind="redirect")
         if reply.status >= 500:
-            raise self.fault(f"{reply.reason} {self.excerpt(reply)}".strip(), kind="5xx")
+            raise self.fault(reply.reason, kind="5xx", quote=self.excerpt(reply))
         return read(reply)
 
     async def _once(self, body: bytes, headers: Mapping[str, str], *, probe: bool) -> Reply | None:

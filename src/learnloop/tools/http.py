@@ -73,14 +73,14 @@ class HttpTool:
             )
         data = _object(reply.body)
         if data is None:
-            what = f"the reply is not a JSON object: {self._route.excerpt(reply)}"
-            raise self._route.fault(what, kind="bad_reply")
+            what = "the reply is not a JSON object:"
+            raise self._route.fault(what, kind="bad_reply", quote=self._route.excerpt(reply))
         if (got := data.get("call_id", call.id)) != call.id:
-            raise self._route.fault(
-                f"the reply is for call {got!r}, not {call.id!r}", kind="call_id"
-            )
+            what = f"the reply is not for call {call.id!r} but for"
+            raise self._route.fault(what, kind="call_id", quote=repr(got))
         if data.get("type", "function_call_output") != "function_call_output":
-            raise self._route.fault(f"the reply has type {data['type']!r}", kind="bad_reply")
+            what = "the reply is no function_call_output but"
+            raise self._route.fault(what, kind="bad_reply", quote=repr(data["type"]))
         if "output" not in data:
             raise self._route.fault("the reply has no `output`", kind="bad_reply")
         return ToolOutput(text=_text(data["output"]))
