@@ -82,6 +82,24 @@ def test_an_altered_entry_ends_with_3_and_is_named(learnloop: Learnloop, root: P
     assert (done.json["ok"], done.json["broken"]["seq"]) == (False, 2)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE step_totals SET value_sum = scored, calls = calls + 77",
+        "DELETE FROM step_totals",
+        "INSERT INTO tool_counts SELECT run_id, stage, step, 'forged', 500 FROM rollouts LIMIT 1",
+    ],
+)
+def test_altered_totals_are_found(
+    learnloop: Learnloop, root: Path, run_id: str, statement: str
+) -> None:
+    assert learnloop("ledger", "verify", cwd=root).code == 0
+    change(root, statement)
+    done = learnloop("ledger", "verify", "--quiet", cwd=root)
+    assert done.code == 3
+    assert f"the totals of run {run_id} are not those of its rollouts" in done.line
+
+
 def test_a_head_that_was_noted_is_found_again(learnloop: Learnloop, root: Path, run_id: str):
     head = learnloop("ledger", "verify", "--json", cwd=root).json["head"]
     same = learnloop("ledger", "verify", "--expect", head.upper(), cwd=root)

@@ -25,7 +25,7 @@ from learnloop.ledger import (
     merkle_root,
     run_hash,
 )
-from learnloop.store import chain
+from learnloop.store import chain, rollups
 from learnloop.store.contents import hashed, load
 from learnloop.store.rollouts import LIGHT
 from learnloop.store.tables import EVENTS, LEAVES, LEDGER, ROLLOUTS, RUNS
@@ -50,6 +50,8 @@ def audit(connection: Connection) -> Audit:
         # What is stored is blamed on the entry that told of it; the first one is named.
         look = _Look(connection=connection, entries={entry.seq: entry for entry in found})
         broken = min(look.breaks(), key=lambda b: b.seq, default=None)
+        # Sums last: an altered rollout does not agree with them either.
+        broken = broken or next(look.totals(), None)
     pending = select(func.count()).select_from(LEAVES).where(LEAVES.c.seq.is_(None))
     rollouts = select(func.count()).select_from(ROLLOUTS)
     return Audit(
@@ -155,6 +157,17 @@ class _Look:
             yield from self._rollout(row, bodies, known.pop(row["trace_id"], []), replaced)
         for name, leaves in known.items():
             yield self._break(_seq(leaves[0], self.entries), f"rollout {name} is gone")
+
+    def totals(self) -> Iterator[Break]:
+        """Compare the sums that charts are drawn from with the rollouts they are sums of."""
+        for run_id in rollups.disagreeing(self.connection):
+            told = (
+                e.seq
+                for e in self.entries.values()
+                if e.kind == chain.ROLLOUTS_STORED and e.run_id == run_id
+            )
+            seq = next(told, len(self.entries) + 1)
+            yield self._break(seq, f"the totals of run {run_id} are not those of its rollouts")
 
     def _stored(self) -> Iterator[tuple[RowMapping, Mapping[int, str]]]:
         """Yield every rollout with the shared texts it needs, some at a time."""
