@@ -151,6 +151,19 @@ class Project:
         with _locked(self.prepare_state() / "lock", why):
             yield
 
+    @property
+    def is_at_work(self) -> bool:
+        """Return whether the process that locked the project last is still there.
+
+        Looks only: taking the lock, however shortly, would turn away a run that starts just then.
+        """
+        try:
+            owner = int((self.state_dir / "lock").read_text())
+            os.kill(owner, 0)
+        except (OSError, ValueError) as error:
+            return isinstance(error, PermissionError)
+        return True
+
     def system_prompt(self) -> str:
         """Return the system prompt.
 

@@ -73,6 +73,28 @@ def test_runs_are_listed_newest_first(learnloop: Learnloop, root: Path, run_ids:
     assert done.line == "next: learnloop show latest"
 
 
+def test_a_run_whose_process_was_killed_is_stopped(
+    learnloop: Learnloop, root: Path, run_ids: list[str]
+):
+    def statuses() -> list[str]:
+        runs = learnloop("runs", "--json", cwd=root).json["runs"]
+        shown = learnloop("show", run_ids[1], "--json", cwd=root).json["run"]["status"]
+        return [shown, *(r["status"] for r in runs if r["id"] == run_ids[1])]
+
+    holding = (
+        "import sys, time; from pathlib import Path; from learnloop.project import Project\n"
+        "with Project.open(Path(sys.argv[1])).lock(): print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, root], stdout=subprocess.PIPE, text=True
+    ) as at_work:
+        assert at_work.stdout is not None
+        assert at_work.stdout.readline() == "held\n"
+        assert statuses() == ["running", "running"]
+        at_work.kill()
+    assert statuses() == ["stopped", "stopped"]
+
+
 def test_a_run_is_shown_in_numbers_and_counts_what_was_lost(
     learnloop: Learnloop, root: Path, run_ids: list[str]
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from learnloop.cli.options import InProject
@@ -37,7 +38,13 @@ def find_runs(project: Project) -> list[RunRecord]:
     if not project.database.exists():
         return []
     with project.open_store() as store:
-        return store.runs()
+        return [as_it_is(run, project) for run in store.runs()]
+
+
+def as_it_is(run: RunRecord, project: Project) -> RunRecord:
+    """Return the run with its status; one whose process was killed is not running any more."""
+    was_killed = run.status == "running" and not project.is_at_work
+    return replace(run, status="stopped") if was_killed else run
 
 
 def run_fields(run: RunRecord) -> dict[str, object]:

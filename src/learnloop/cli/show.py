@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from learnloop.cli.options import InProject
 from learnloop.cli.output import Output, printable
-from learnloop.cli.runs import run_fields
+from learnloop.cli.runs import as_it_is, run_fields
 from learnloop.errors import UsageError
 from learnloop.message import Message
 from learnloop.project import Project
@@ -32,7 +32,7 @@ def show(name: str, /, *, common: InProject | None = None) -> None:
             _show_trace(output, store.trace(name))
             output.next(common.command("runs"))
         else:
-            run = store.run(name)
+            run = as_it_is(store.run(name), project)
             _show_run(output, run, store)
             output.next(common.command(f"report {run.id}"))
 
