@@ -70,7 +70,15 @@ async def meet(count: int) -> str:
 @server.tool()
 def secret() -> str:
     """Tell a secret."""
-    return f"{os.environ.get('BOX_KEY', '')} {os.getpid()}"
+    return f"{os.environ.get('BOX_KEY', '')} {os.getpid()} {' '.join(sys.argv[2:])}"
+
+
+@server.tool()
+def chatter(lines: int) -> str:
+    """Write much to stderr."""
+    for number in range(lines):
+        print(f"{number} " + "x" * 1000, file=sys.stderr)
+    return "said"
 
 
 @server.tool(structured_output=False)

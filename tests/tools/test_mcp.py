@@ -29,7 +29,7 @@ from learnloop.tools.opening import open_tools
 
 SERVER = Path(__file__).resolve().parent.parent / "mcp_server.py"
 CONTEXT = ToolContext(trace_id="trace_1")
-NAMES = ["add", "fail", "die", "hang_up", "wait", "meet", "secret", "picture"]
+NAMES = ["add", "fail", "die", "hang_up", "wait", "meet", "secret", "chatter", "picture"]
 
 Work = Callable[[Mapping[str, Tool]], Awaitable[Any]]
 
@@ -257,6 +257,26 @@ def test_secrets_of_the_environment_reach_no_output(
 
     text = use(tmp_path, stdio(env={"BOX_KEY": "${KEY_OF_BOX}"}), work)
     assert text.startswith("[redacted] ")
+    # One that stands in the file is hidden by its name; what an argument takes, always.
+    text = use(tmp_path, stdio(env={"BOX_KEY": "in-plain-sight"}), work)
+    assert text.startswith("[redacted] ")
+    text = use(tmp_path, stdio("stdio", "${KEY_OF_BOX}", "a-folder"), work)
+    assert text.endswith(" [redacted] a-folder")
+
+
+def test_a_variable_in_the_command_that_is_not_set_is_one_line(tmp_path: Path) -> None:
+    line = refused(tmp_path, stdio("stdio", "${NOBODY_SET_THIS}"))
+    assert "NOBODY_SET_THIS, which is not set" in line
+
+
+def test_the_log_of_a_server_does_not_grow_for_ever(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        await call(tools, "chatter", lines=2600)
+
+    use(tmp_path, stdio(), work)
+    log = (tmp_path / "mcp" / "box.log").read_text()
+    assert len(log) < 1_100_000
+    assert log.splitlines()[-1].startswith("2599 ")
 
 
 def test_only_the_tools_that_are_asked_for_are_offered_under_their_prefix(tmp_path: Path) -> None:

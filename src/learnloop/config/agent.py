@@ -100,7 +100,7 @@ class McpConfig:
     name: str
     """Name of the server in messages."""
     command: tuple[str, ...] = ()
-    """Program and arguments of a server over stdio, run in the project; `{python}` as in services."""
+    """Program and arguments of a server over stdio, run in the project; `{python}` as in services, `${NAME}` as in `env`."""
     url: str = ""
     """Address of a server over streamable HTTP; `{service:NAME}` as in tools."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

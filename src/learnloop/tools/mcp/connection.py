@@ -91,10 +91,10 @@ class Connection:
                     with boundary("tool"):
                         return await client.call_tool(name, arguments)
                 except ToolError as fault:
-                    return self._judged(fault)
+                    return self._judged(fault, client)
         raise self._fault(f"no result within {self._config.timeout_s:g} s", kind="timeout")
 
-    def _judged(self, fault: ToolError) -> CallToolResult:
+    def _judged(self, fault: ToolError, client: Client) -> CallToolResult:
         """Return what the model did wrong as a result; raise what it did not do."""
         cause = fault.__cause__
         if not isinstance(cause, MCPError):
@@ -102,8 +102,9 @@ class Connection:
         if cause.code == INVALID_PARAMS:
             text = TextContent(text=f"error: {cause.message}")
             return CallToolResult(content=[text], is_error=True)
-        if cause.code == INVALID_REQUEST:
-            self._ended.set()  # so a server says that it no longer knows the session
+        if cause.code == INVALID_REQUEST and client is self._client:
+            # So a server says that it no longer knows the session; a late word is of an older one.
+            self._ended.set()
         raise self._fault(cause.message, kind=_KINDS.get(cause.code, "mcp")) from cause
 
     async def _connected(self) -> Client:

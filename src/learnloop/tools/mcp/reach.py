@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 30.0
 _JOIN_S = 0.5
+_MOST_LOG = 1_000_000
+"""Characters of a server's log; one that grows longer begins anew."""
 
 Message = SessionMessage | Exception
 
@@ -53,6 +55,8 @@ class Stderr:
             for raw in lines:
                 if line := self._redact(raw.decode("utf-8", "replace").rstrip()):
                     self.last = line.strip()
+                    if file.tell() > _MOST_LOG:
+                        file.truncate(0)
                     file.write(line + "\n")
                     file.flush()
 

@@ -27,6 +27,8 @@ from learnloop.tools.mcp.reach import Stderr, over_http, over_stdio
 from learnloop.tools.mcp.snapshot import save_schemas
 from learnloop.tools.output import output_of
 
+_NAMES_A_KEY = re.compile(r"(?i)(key|token|secret|passw(or)?d|credential|auth)(_|$)")
+
 
 class McpTool:
     """Calls one tool of a server; the server's own errors are shown to the model."""
@@ -83,10 +85,15 @@ async def open_server(
     where = f"MCP server {config.name}"
     env = {k: expand_secret(v, os.environ, where=where) for k, v in config.env.items()}
     headers = expand_headers(config.headers, os.environ, where=where)
-    stderr = Stderr(state / "mcp" / f"{config.name}.log", redactor(config.url, headers | env))
+    words = {word: expand_secret(word, os.environ, where=where) for word in config.command}
+    taken = {word: value for word, value in words.items() if value != word}
+    hidden = headers | taken
+    hide = redactor(config.url, hidden | env)
+    stderr = Stderr(state / "mcp" / f"{config.name}.log", hide)
     if config.command:
-        _check_program(config, root)
-        connect = partial(over_stdio, config.command, env, root, stderr)
+        command = tuple(words[word] for word in config.command)
+        _check_program(command[0], root, where)
+        connect = partial(over_stdio, command, env, root, stderr)
     else:
         check_url(config.url, allow_private=allow_private, where=where)
         connect = partial(
@@ -96,12 +103,11 @@ async def open_server(
     def transport(ended: Callable[[], None]) -> Transport:
         return connect(ended)
 
-    hide = redactor(config.url, headers | env)
     connection = Connection(config, transport, hide, lambda: stderr.last)
     try:
         await connection.start()
         # Values that stand in the file in plain sight, such as a folder's name, are no secrets.
-        shown = redactor(config.url, headers | _secret(config.env, env))
+        shown = redactor(config.url, hidden | _secret(config.env, env))
         tools = _chosen(config, connection, shown)
         save_schemas(state, config.name, [tool.schema for tool in tools])
         yield tools
@@ -129,16 +135,19 @@ def _encodable(arguments: dict[str, Any]) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(data))
 
 
-def _secret(written: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    return {name: env[name] for name, text in written.items() if re.search(r"\$\{\w+\}", text)}
+def _secret(written: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values that are secret: taken from our environment, or named like a key."""
+    return {
+        name: values[name]
+        for name, text in written.items()
+        if re.search(r"\$\{\w+\}", text) or _NAMES_A_KEY.search(name)
+    }
 
 
-def _check_program(config: McpConfig, root: Path) -> None:
-    program = config.command[0]
+def _check_program(program: str, root: Path, where: str) -> None:
     place = str(root / program) if os.sep in program else program
     if program != "{python}" and shutil.which(place) is None:
-        what, fix = f"program `{program}` not found", "Install it."
-        raise ConfigError(what, where=f"MCP server {config.name}", fix=fix)
+        raise ConfigError(f"program `{program}` not found", where=where, fix="Install it.")
 
 
 def _text(result: CallToolResult) -> str:
