@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -35,12 +38,12 @@ class Output:
         print(line)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print aligned columns."""
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        for number, row in enumerate([head, *rows]):
-            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            line = "  ".join(cells).rstrip()
-            print(paint(line, "bold", sys.stdout) if number == 0 else line)
+        """Print aligned columns; on a terminal that is too narrow the widest are wrapped."""
+        shown = [[printable(cell) for cell in row] for row in [head, *rows]]
+        widths = fitting([max(map(len, column)) for column in zip(*shown, strict=True)], width_of())
+        for number, row in enumerate(shown):
+            for line in wrapped(row, widths):
+                print(paint(line, "bold", sys.stdout) if number == 0 else line)
 
     def show(self, block: RenderableType) -> None:
         """Print tables and the like."""
@@ -60,6 +63,38 @@ class Output:
     def next(self, command: str) -> None:
         """Name the command that usually comes next."""
         self.note(f"{paint('next:', 'dim', sys.stderr)} {command}")
+
+
+_GAP = "  "
+_NARROWEST = 8
+"""A column is not made narrower than this."""
+
+
+def width_of() -> int | None:
+    """Return the columns of the terminal, or what `COLUMNS` says; None for a file or a pipe."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def fitting(widths: Sequence[int], limit: int | None) -> list[int]:
+    """Return column widths that fit a terminal, the widest ones cut down as far as it must be."""
+    found = list(widths)
+    while limit is not None and sum(found) + len(_GAP) * (len(found) - 1) > limit:
+        widest = max(range(len(found)), key=lambda i: found[i])
+        if found[widest] <= _NARROWEST:
+            break
+        found[widest] -= 1
+    return found
+
+
+def wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return the lines of one row of a table."""
+    cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+    return [
+        _GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+        for parts in zip_longest(*cells, fillvalue="")
+    ]
 
 
 def shown_path(path: Path) -> str:
