@@ -160,6 +160,13 @@ def test_a_missing_model_is_an_error_unless_none_is_needed(root: Path):
     assert anyio.run(without_model).ok
 
 
+def test_a_kind_that_no_task_has_is_caught(root: Path):
+    edit(root, "[network]", "[curriculum]\nweights = { zz = 1 }\n\n[network]")
+    code, line = error_of(root)
+    assert code == 4
+    assert line.startswith("[curriculum] weights: no training task has kind `zz`. ")
+
+
 def test_a_missing_prompt_is_told_once(root: Path):
     (root / "prompts" / "system.md").unlink()
     code, line = error_of(root)

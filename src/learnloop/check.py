@@ -24,11 +24,12 @@ from learnloop.errors import (
 )
 from learnloop.estimate import Estimate, estimate_run, turn_seconds
 from learnloop.finding import Finding, Level
+from learnloop.optimizers.rft.curriculum import sequence
 from learnloop.outbound import Retry
 from learnloop.peak import Peak, peaks
 from learnloop.project import CONFIG_FILE, Parts, Project
 from learnloop.rehearsal import EndpointUse, Rehearsal, endpoint_uses, rehearse
-from learnloop.splits import Leak, asked_text, find_leaks, question_text
+from learnloop.splits import Leak, asked_text, find_leaks, in_split, question_text
 from learnloop.task import SPLITS, Task
 from learnloop.toolcheck import TRACE, corpus_findings, tool_finding
 from learnloop.trace import Trace, Turn
@@ -83,6 +84,7 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
         await project.learn_schemas()
         tasks = project.tasks()
         findings += [*_schemas(project, tasks), *_splits(tasks), *_demos(project, tasks)]
+        findings += _curriculum(project.config, tasks)
     except UserError as error:
         # A missing prompt keeps the rows from being read, and has been told already.
         if not any(f.what == error.what for f in findings):
@@ -99,6 +101,15 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
         peaks=tuple(peaks(project.config, latencies, turn_s=turn_seconds(project.config))),
         uses=endpoint_uses(project.config, rehearsal, estimate) if rehearsal and estimate else (),
     )
+
+
+def _curriculum(config: Config, tasks: Sequence[Task]) -> list[Finding]:
+    try:
+        if config.curriculum.weights:
+            sequence(in_split(tasks, "train"), config.curriculum.weights, 1, 0)
+    except ConfigError as error:
+        return [Finding.of(error)]
+    return []
 
 
 def _prompt(project: Project) -> Finding:

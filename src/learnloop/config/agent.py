@@ -25,7 +25,7 @@ class ModelConfig:
     """A registry name, `hf:ORG/NAME`, or the path of a local model folder."""
     dtype: Literal["bf16", "fp32"] = "bf16"
     """Precision of matrix products; master weights are fp32 either way."""
-    device: str = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"
     """Where the policy process keeps the weights: `cpu` or `cuda`."""
     threads: int = 0
     """CPU threads of the policy process; 0 takes every core it may use."""

@@ -26,11 +26,11 @@ def sequence(
         by_kind[task.kind if weights else ""].append(task)
     unknown = sorted(set(weights) - set(by_kind))
     if unknown:
-        kinds = ", ".join(sorted(by_kind))
+        kinds = ", ".join(sorted(filter(None, by_kind)))
         raise ConfigError(
             f"no training task has kind `{unknown[0]}`",
             where="[curriculum] weights",
-            fix=f"Kinds: {kinds}.",
+            fix=f"Kinds: {kinds}." if kinds else "The rows have no `kind`: write one into each.",
         )
     shares = {k: w for k, w in weights.items() if w > 0} if weights else {"": 1.0}
     if not shares or not by_kind:
