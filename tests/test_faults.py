@@ -34,7 +34,7 @@ from learnloop.trace import Score, Trace, Turn
 
 def test_hundreds_of_rollouts_against_faults_of_every_kind_are_neither_lost_nor_scored_wrongly():
     with fault_server(seed=1, rate=0.3) as server:
-        made = make(server, 300, timeout_s=4.0, at_once=48)
+        made = make(server, 300, timeout_s=8.0, at_once=48)
         judge(server, made, 300)
     assert {kind for path, kind in server.injected if path == "cat"} == {GOOD, *TOOL_KINDS}
     assert {kind for path, kind in server.injected if path == "grade"} == {GOOD, *GRADER_KINDS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -138,6 +139,18 @@ def kinds(events: list[EventRecord]) -> Counter[tuple[str, object]]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Small, Done]:
-    """Return a project with one finished training run, and how the command ended."""
+    """Return a project with one finished training run, and how the command ended.
+
+    Every test of the session sees the same one: those that add to it work on `copied`.
+    """
     small = Small(make_small_project(tmp_path_factory.mktemp("undisturbed") / "small"))
     return small, small.run("train", "--json")
+
+
+@pytest.fixture
+def copied(undisturbed: tuple[Small, Done], tmp_path: Path) -> tuple[Small, Done]:
+    """Return a copy of `undisturbed` that a test may change."""
+    small, done = undisturbed
+    root = tmp_path / "copied" / "small"
+    shutil.copytree(small.root, root)
+    return Small(root), done

@@ -104,8 +104,8 @@ def test_what_does_not_change_results_may_be_changed(undisturbed: Run):
     assert again.json["run"] == done.json["run"]
 
 
-def test_the_sealed_test_is_opened_once_and_counted(undisturbed: Run):
-    small, done = undisturbed
+def test_the_sealed_test_is_opened_once_and_counted(copied: Run):
+    small, done = copied
     closed = small.read("report", "latest", "--json")
     assert closed.json["split"] == "confirm"
     opened = small.run("report", "latest", "--open-test", "--json")
@@ -135,8 +135,8 @@ def test_compare_pairs_two_arms_on_the_split_both_have(undisturbed: Run):
     assert "no arm `best`" in wrong.err
 
 
-def test_eval_measures_a_checkpoint_in_a_run_of_its_own(undisturbed: Run):
-    small, done = undisturbed
+def test_eval_measures_a_checkpoint_in_a_run_of_its_own(copied: Run):
+    small, done = copied
     words = ("--tasks", "3", "--candidate", "latest", "--split", "confirm")
     data = small.run("eval", *words, "--json").json
     assert small.rows(
@@ -155,8 +155,8 @@ def test_eval_measures_a_checkpoint_in_a_run_of_its_own(undisturbed: Run):
     assert "no checkpoint `step-9` was kept. There are: step-2, step-3, warm." in wrong.err
 
 
-def test_probe_puts_every_task_in_one_bucket(undisturbed: Run):
-    small, _ = undisturbed
+def test_probe_puts_every_task_in_one_bucket(copied: Run):
+    small, _ = copied
     done = small.run("probe", "--attempts", "3", "--tasks", "4", "--json")
     assert done.code == 0, done.err
     assert done.json["tasks"] == 4
