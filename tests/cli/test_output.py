@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from learnloop.cli.output import Output, fitting, wrapped
@@ -12,27 +18,36 @@ ROWS = [
 ]
 
 
+PROGRAM = "from tests.cli.test_output import print_table; print_table()"
+
+
 def print_table() -> None:
     Output().table(("name", "words", "n"), ROWS)
 
 
+def on_terminal(columns: int) -> list[str]:
+    """Return the lines that a terminal of so many columns gets."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+    root = Path(__file__).parents[2]
+    with os.fdopen(ours, "rb") as screen:
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], stdout=theirs, env=env, cwd=root, check=True
+        )
+        os.close(theirs)
+        return os.read(screen.fileno(), 65536).decode().splitlines()
+
+
 @pytest.mark.parametrize("columns", [60, 80])
-def test_a_table_keeps_to_the_width_of_the_terminal_and_loses_nothing(
-    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    print_table()
-    lines = capsys.readouterr().out.splitlines()
+def test_a_table_keeps_to_the_width_of_the_terminal_and_loses_nothing(columns: int) -> None:
+    lines = on_terminal(columns)
     assert max(map(len, lines)) <= columns
     told = "".join("".join(lines).split())
     for word in " ".join(ROWS[0]).split():
         assert word in told
 
 
-def test_in_a_pipe_a_row_is_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+def test_in_a_pipe_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_table()
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(ROWS)
 

@@ -135,8 +135,10 @@ def test_a_struck_run_ends_as_one_that_was_left_alone(
 def test_a_struck_run_trains_the_same_weights(undisturbed: tuple[Small, Done], story: Story):
     mine, other = (final_weights(small) for small in (undisturbed[0], story.small))
     assert mine.keys() == other.keys()
-    for name, tensor in mine.items():
-        torch.testing.assert_close(tensor, other[name], msg=name)
+    # Which rollouts share a batch depends on timing, and with it the last digits of a gradient; Adam
+    # makes a whole step of a gradient near nothing. Weights trained on other rollouts differ nearly all.
+    apart = sum(int(((t - other[name]).abs() > 1e-5).sum()) for name, t in mine.items())
+    assert apart < 0.01 * sum(t.numel() for t in mine.values())
 
 
 def final_weights(small: Small) -> dict[str, torch.Tensor]:

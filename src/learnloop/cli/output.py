@@ -71,10 +71,8 @@ _NARROWEST = 8
 
 
 def width_of() -> int | None:
-    """Return the columns of the terminal, or what `COLUMNS` says; None for a file or a pipe."""
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return shutil.get_terminal_size().columns
-    return None
+    """Return the columns of the terminal (`COLUMNS` overrides them); None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def fitting(widths: Sequence[int], limit: int | None) -> list[int]:
