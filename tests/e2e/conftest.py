@@ -84,8 +84,10 @@ class Small:
         with sqlite3.connect(database) as connection:
             try:
                 return connection.execute(query).fetchall()
-            except sqlite3.OperationalError:  # its tables are being made
-                return []
+            except sqlite3.OperationalError as error:
+                if "no such table" not in str(error) and "locked" not in str(error):
+                    raise
+                return []  # its tables are being made
 
     def record(self) -> RunRecord:
         """Return the newest training run."""
