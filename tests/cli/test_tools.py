@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.command_line import Done
-from tests.tiny_project import make_project
+from tests.tiny_project import a_row, make_project, write_rows
 
 CONFIG = """\
 [project]
@@ -52,6 +52,22 @@ def test_list_shows_every_tool(own: Path, learnloop: Learnloop) -> None:
     assert done.out.splitlines()[1].split() == ["double", "number", "Double", "a", "number."]
     names = [t["name"] for t in learnloop("tools", "list", "--json", cwd=own).json["tools"]]
     assert names == ["double", "search", "list", "cat"]
+
+
+def test_list_shows_what_rows_say_of_tools_that_the_project_only_names(
+    tmp_path: Path, learnloop: Learnloop
+) -> None:
+    bare = (
+        CONFIG.partition("[[tools]]")[0]
+        + '[[tools]]\nname = "find"\nserver_url = "http://x.example/call"\n'
+    )
+    root = make_project(tmp_path / "bare", config=bare)
+    takes = {"type": "object", "properties": {"query": {"type": "string"}}}
+    function = {"name": "find", "description": "Finds a product.", "parameters": takes}
+    write_rows(root, a_row(0), a_row(1, tools=[{"type": "function", "function": function}]))
+    done = learnloop("tools", "list", cwd=root)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[1].split() == ["find", "query", "Finds", "a", "product."]
 
 
 def test_call_prints_the_answer_and_tells_errors_by_its_exit_code(

@@ -49,7 +49,14 @@ def probe(
         common.output.data({"run": session.record.id, **_fields(found)})
     else:
         common.output.show(probe_table(found))
-    common.output.next(common.command("train", folder))
+    common.output.next(common.command(_next(found, session.record.id), folder))
+
+
+def _next(found: ProbeResult, run_id: str) -> str:
+    """Return the command that the advice calls for: where nothing is to be trained, look at why."""
+    if found.advice.code == "go":
+        return "train"
+    return "check" if found.advice.code == "tools_broken" else f"show {run_id}"
 
 
 def _fields(found: ProbeResult) -> dict[str, object]:

@@ -33,12 +33,14 @@ def list_command(folder: Path | None = None, /, *, common: InProject | None = No
         common: how to print, and which project.
     """
     common = common or InProject()
-    schemas = anyio.run(_schemas, Project.open(common.folder(folder)))
+    project = Project.open(common.folder(folder))
+    rows = _told_by_rows(project)
+    schemas = [rows.get(s.name, s) if _is_bare(s) else s for s in anyio.run(_schemas, project)]
     if common.output.json:
         common.output.data({"tools": [_shown(schema) for schema in schemas]})
     else:
-        rows = [(s.name, ", ".join(_takes(s)), s.description.partition("\n")[0]) for s in schemas]
-        common.output.table(("name", "takes", "what"), rows)
+        lines = [(s.name, ", ".join(_takes(s)), s.description.partition("\n")[0]) for s in schemas]
+        common.output.table(("name", "takes", "what"), lines)
     if schemas:
         common.output.next(common.command(f"tools call {schemas[0].name} '{{}}'", folder))
 
@@ -80,6 +82,25 @@ def record(file: Path, /, *, calls: Path | None = None, common: InProject | None
     else:
         common.output.text(f"{len(outputs)} calls recorded, {errors} of them errors: {file}")
     common.output.next(common.command(f"eval --replay-tools {shlex.quote(str(file))}"))
+
+
+def _is_bare(schema: ToolSchema) -> bool:
+    """Return whether the project says of a tool no more than its name: the rows tell the model."""
+    return not schema.description and not _takes(schema)
+
+
+def _told_by_rows(project: Project) -> dict[str, ToolSchema]:
+    """Return of each tool what the first row that offers it says; nothing where there are no data."""
+    data = project.config.data
+    if not (project.root / data.path).exists():
+        if not data.make:
+            return {}
+        anyio.run(project.ensure_data)
+    told: dict[str, ToolSchema] = {}
+    for task in project.tasks():
+        for schema in task.tools:
+            told.setdefault(schema.name, schema)
+    return told
 
 
 async def _schemas(project: Project) -> list[ToolSchema]:
