@@ -13,6 +13,13 @@ LearnloopError
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
 
 class LearnloopError(Exception):
     """Root of every exception that learnloop raises on purpose."""
@@ -96,3 +103,18 @@ class GraderError(BoundaryError):
 
 class SandboxError(BoundaryError):
     """The sandbox could not run the code (not: the code failed)."""
+
+
+@contextmanager
+def writing(path: Path) -> Generator[None]:
+    """Let what the system refuses while a file is written name that file, and not a part of ours.
+
+    Raises:
+        UserError: the disk is full, the folder is not writable, or the like.
+    """
+    try:
+        yield
+    except OSError as error:
+        fix = "Make room on the disk." if error.errno in _FULL else ""
+        what = f"cannot be written: {error.strerror or error}"
+        raise UserError(what, where=str(path), fix=fix) from None

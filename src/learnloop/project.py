@@ -19,7 +19,7 @@ import anyio
 from learnloop.candidate import Candidate
 from learnloop.codec import Demo, config_hash, load_demos, load_tasks, read_config
 from learnloop.config import Config, public_url
-from learnloop.errors import ConfigError, UserError
+from learnloop.errors import ConfigError, UserError, writing
 from learnloop.grader import Grader
 from learnloop.graders import grader_of
 from learnloop.message import ToolSchema
@@ -110,10 +110,11 @@ class Project:
 
     def prepare_state(self) -> Path:
         """Make the state folder, kept out of version control, and return it."""
-        self.state_dir.mkdir(parents=True, exist_ok=True)
         ignore = self.state_dir / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
+        with writing(ignore):
+            self.state_dir.mkdir(parents=True, exist_ok=True)
+            if not ignore.exists():
+                ignore.write_text("*\n")
         return self.state_dir
 
     @property
@@ -376,8 +377,9 @@ def _locked(path: Path, why: str = "") -> Generator[None]:
                 fix="Wait for it or stop it.",
             ) from None
         file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        with writing(path):
+            # Past the file's own buffer, which would try again, and fail again, as it is closed.
+            os.write(file.fileno(), str(os.getpid()).encode())
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop.codec import config_from_json
-from learnloop.errors import ConfigError
+from learnloop.errors import ConfigError, writing
 from learnloop.event import Event
 from learnloop.history import checkpoint_rows
 from learnloop.project import Project
@@ -101,7 +101,8 @@ def write_report(report: Report, page: Path) -> Path:
 
     Each file appears whole or not at all, so that a browser never loads half a page.
     """
-    page.parent.mkdir(parents=True, exist_ok=True)
+    with writing(page):
+        page.parent.mkdir(parents=True, exist_ok=True)
     _replace(page.with_suffix(".json"), report_to_json(report))
     _replace(page.with_suffix(".md"), to_markdown(report))
     _replace(page, to_html(report))
@@ -111,8 +112,9 @@ def write_report(report: Report, page: Path) -> Path:
 def _replace(path: Path, text: str) -> None:
     staging = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        staging.write_text(text, encoding="utf-8")
-        staging.replace(path)
+        with writing(path):
+            staging.write_text(text, encoding="utf-8")
+            staging.replace(path)
     finally:
         staging.unlink(missing_ok=True)
 

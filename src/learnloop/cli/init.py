@@ -10,7 +10,7 @@ from pathlib import Path
 import learnloop
 from learnloop.cli.options import Common
 from learnloop.codec.limits import suggestion
-from learnloop.errors import UsageError
+from learnloop.errors import UsageError, writing
 
 _LEFT_OUT = {"data", ".learnloop", "__pycache__", ".pytest_cache", ".ruff_cache"}
 
@@ -54,8 +54,9 @@ def copy_template(template: str, target: Path) -> list[str]:
             )
     staging = target.absolute().parent / f".{target.name}.{os.getpid()}.partial"
     try:
-        _copy(source, staging, names)
-        _move(staging, target, names)
+        with writing(target):
+            _copy(source, staging, names)
+            _move(staging, target, names)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return names

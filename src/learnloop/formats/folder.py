@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from learnloop.errors import UsageError
+from learnloop.errors import UsageError, writing
 
 
 def write_folder(target: Path, files: Mapping[str, str], verify: Callable[[Path], None]) -> None:
@@ -31,8 +31,9 @@ def write_folder(target: Path, files: Mapping[str, str], verify: Callable[[Path]
     try:
         for name, text in files.items():
             path = staging / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
+            with writing(place / name):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
         verify(staging)
         staging.rename(place)  # an empty folder of that name gives way; a full one would not
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from learnloop.codec import canonical_json, schema_from_chat, schema_to_chat
-from learnloop.errors import ConfigError, ToolError
+from learnloop.errors import ConfigError, ToolError, writing
 from learnloop.message import ToolCall, ToolSchema
 from learnloop.tool import Tool, ToolContext, ToolOutput
 
@@ -50,7 +50,7 @@ class RecordingTool:
             "status": output.status,
             "latency_s": round(time.monotonic() - start_s, 6),
         }
-        with self._file.open("a", encoding="utf-8") as file:
+        with writing(self._file), self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
         return output
 
@@ -85,14 +85,11 @@ def recording(tools: Mapping[str, Tool], file: Path) -> dict[str, Tool]:
     """Return tools that record every answer to a file; a file that is there is added to.
 
     Raises:
-        ConfigError: the file cannot be written.
+        UserError: the file cannot be written.
     """
     schemas = [schema_to_chat(tool.schema) for tool in tools.values()]
-    try:
-        with file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"cassette": VERSION, "tools": schemas}) + "\n")
-    except OSError as error:
-        raise ConfigError(f"cannot be written ({error.strerror})", where=str(file)) from None
+    with writing(file), file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps({"cassette": VERSION, "tools": schemas}) + "\n")
     return {name: RecordingTool(tool, file) for name, tool in tools.items()}
 
 
