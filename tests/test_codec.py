@@ -312,6 +312,11 @@ def test_a_file_that_is_missing_or_no_text_is_one_line(tmp_path: Path):
         load_config(tmp_path / "learnloop.toml")
 
 
+def test_a_byte_order_mark_as_windows_writes_it_is_no_mistake(tmp_path: Path):
+    (tmp_path / "learnloop.toml").write_bytes(b'\xef\xbb\xbf[project]\nname = "mine"\n')
+    assert load_config(tmp_path / "learnloop.toml").project.name == "mine"
+
+
 def test_a_configuration_survives_its_json_and_changes_are_named(tmp_path: Path):
     config = config_of(tmp_path)
     text = config_json(config)
@@ -392,7 +397,7 @@ BAD_ROWS: list[tuple[dict[str, Any] | str, str]] = [
     (row(id="first"), "id `first` is already used on line 1"),
     (assistant_last(), "the last message is from `assistant`, not `user`"),
     (row(messages=[]), "has no `messages`"),
-    (row(messages=[{"role": "usr", "content": "x"}]), "role `usr` is unknown"),
+    (row(messages=[{"role": "usr", "content": "x"}]), "role `usr` is unknown; there are system,"),
     (row(messages=[{"role": "user", "content": 3}]), "`content` of a message must be text"),
     (row(split="tain"), "split `tain` is unknown. Did you mean `train`?"),
     (

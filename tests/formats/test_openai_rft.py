@@ -74,6 +74,15 @@ def test_importing_twice_gives_the_same_files(tmp_path: Path):
     assert read_job_files(sources).files == read_job_files(sources).files
 
 
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [("meta", "`meta`, which --group names, is neither text"), ("author", "names, is missing")],
+)
+def test_a_group_field_that_cannot_be_one_is_told(tmp_path: Path, field: str, words: str):
+    sources = write_job(tmp_path, train=lines([a_row(0, meta={"a": 1})]))
+    assert words in refused(replace(sources, group_by=field))
+
+
 def test_a_validation_file_of_a_hundred_groups_gets_a_sealed_test(tmp_path: Path):
     rows = [a_row(n, document=f"d{n // 3}") for n in range(1000, 1000 + 3 * 400)]
     sources = write_job(tmp_path, train=lines([a_row(0, document="x")]), validation=lines(rows))
@@ -133,6 +142,12 @@ def test_bom_crlf_and_blank_lines_are_read(tmp_path: Path):
         (lines([a_row(0, tools={})]), 1, "`tools` must be a list"),
         (lines([a_row(0, tools=[SEARCH, SEARCH])]), 1, "names a tool twice"),
         (lines([a_row(0, id=["a"])]), 1, "`id` must be text"),
+        (lines([a_row(0, tools=[{"type": "function", "name": "x"}])]), 1, "write it as {"),
+        (
+            lines([a_row(0, messages=[{"role": "user", "content": [{"type": "image_url"}]}])]),
+            1,
+            "content of type `image_url` is not supported, only `text`",
+        ),
         ('{"messages": [{"role": "user", "content": "Q"}], "n": 1e999}\n', 1, "too large for JSON"),
         ('{"messages": NaN}\n', 1, "NaN is no JSON number"),
         ('{"a": "' + "x" * 1_000_000 + '"}\n' + lines([a_row(0)]), 1, "longer than 1000000 bytes"),
@@ -433,15 +448,16 @@ def test_grader_and_tools_may_stand_in_the_job(tmp_path: Path):
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        ({"hyperparameters": {"batch_size": 0}}, "`batch_size` is '0', not `auto` or a whole"),
-        ({"hyperparameters": {"n_epochs": "two"}}, "`n_epochs` is 'two'"),
-        ({"hyperparameters": {"n_epochs": True}}, "`n_epochs` is 'True'"),
-        ({"hyperparameters": {"compute_multiplier": 11}}, "`compute_multiplier` is '11'"),
-        ({"hyperparameters": {"compute_multiplier": 1e-5}}, "`compute_multiplier` is '1e-05'"),
+        ({"hyperparameters": {"batch_size": 0}}, "`batch_size` is 0, not `auto` or a whole"),
+        ({"hyperparameters": {"n_epochs": "two"}}, '`n_epochs` is "two"'),
+        ({"hyperparameters": {"n_epochs": True}}, "`n_epochs` is true"),
+        ({"hyperparameters": {"compute_multiplier": 11}}, "`compute_multiplier` is 11"),
+        ({"hyperparameters": {"compute_multiplier": 1e-5}}, "`compute_multiplier` is 1e-05"),
+        ({"hyperparameters": {"n_epochs": "3"}}, '`n_epochs` is "3", not `auto` or a whole'),
         ({"hyperparameters": [1]}, "hyperparameters: must be a JSON object"),
         ({"method": {"type": "dpo"}}, "is a job of type `dpo`, not `reinforcement`"),
         ({"suffix": 5}, "`suffix` is not a text"),
-        ({"seed": 1.5}, "`seed` is '1.5'"),
+        ({"seed": 1.5}, "`seed` is 1.5"),
     ],
 )
 def test_a_job_that_the_service_would_refuse_is_refused(tmp_path: Path, job: Any, words: str):

@@ -31,7 +31,8 @@ def message_from_chat(data: object) -> Message:
     fields = _table(data, "a message")
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
-        raise ValueError(f"role `{fields.get('role')}` is unknown")
+        known = ", ".join(_ROLES)
+        raise ValueError(f"role `{fields.get('role')}` is unknown; there are {known}")
     calls: object = fields.get("tool_calls") or []
     if not isinstance(calls, list):
         raise ValueError("`tool_calls` of a message must be a list")
@@ -65,7 +66,11 @@ def schema_from_chat(data: object) -> ToolSchema:
     Raises:
         ValueError: saying what is wrong with it, in words for the user.
     """
-    function = _table(_table(data, "a tool").get("function"), "a tool's `function`")
+    tool = _table(data, "a tool")
+    if "function" not in tool:
+        form = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+        raise ValueError(f"a tool has no `function`; write it as {form}")
+    function = _table(tool["function"], "a tool's `function`")
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise ValueError("a tool has no name")
@@ -127,8 +132,8 @@ def _content(value: object) -> str:
     if not isinstance(value, list):
         raise ValueError("`content` of a message must be text")
     parts = [_table(part, "a content part") for part in cast("list[object]", value)]
-    if any(part.get("type") != "text" for part in parts):
-        raise ValueError("only text content is supported")
+    if other := [str(part.get("type")) for part in parts if part.get("type") != "text"]:
+        raise ValueError(f"content of type `{other[0]}` is not supported, only `text`")
     return "".join(str(part.get("text", "")) for part in parts)
 
 

@@ -114,7 +114,7 @@ def dotted(path: KeyPath) -> str:
 
 def _read(path: Path) -> _Source:
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
         return _Source(tree=tomllib.loads(text), file=path.name, lines=key_lines(text))
     except FileNotFoundError:
         raise ConfigError(

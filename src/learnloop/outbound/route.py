@@ -252,7 +252,11 @@ class Route:
     async def _send(self, body: bytes, headers: Mapping[str, str]) -> Reply:
         """Connect to an address that the policy allows; try the next one when nobody is there."""
         host, port = self._url.host, self._url.port or 443
-        addresses = await allowed_addresses(host, port, allow_private=self._allow_private)
+        try:
+            addresses = await allowed_addresses(host, port, allow_private=self._allow_private)
+        except (OSError, UnicodeError) as error:
+            what = f"no address is known for {host}: {getattr(error, 'strerror', '') or error}"
+            raise self.fault(what, kind="connect") from None
         if not addresses:
             hint = "the network policy forbids its address (allow_private under [network])"
             raise self.fault(hint, kind="refused_address")

@@ -24,7 +24,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         try:
             addresses = await allowed_addresses(host, port, allow_private=self._allow_private)
         except (OSError, UnicodeError) as error:  # the name cannot be looked up
-            raise httpx2.ConnectError(str(error), request=request) from error
+            what = f"no address is known for {host}: {error}"
+            raise httpx2.ConnectError(what, request=request) from error
         if not addresses:
             what = "the network policy forbids its address (allow_private under [network])"
             raise httpx2.ConnectError(what, request=request)

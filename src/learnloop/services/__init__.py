@@ -160,23 +160,24 @@ async def _wait_ready(service: Service, url: str, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     async with httpx2.AsyncClient(trust_env=False, timeout=2.0) as client:
         while service.process.poll() is None:
-            if await _answers(client, url):
+            if (answer := await _answer(client, url)) == "HTTP 200":
                 return
             if time.monotonic() > deadline:
                 raise EndpointError(
-                    f"not ready after {timeout_s:g} s at {url}{_last_words(service)}",
+                    f"not ready after {timeout_s:g} s: {answer} from {url}{_last_words(service)}",
                     where=f"service `{service.name}`",
+                    fix="Let it answer GET with 200 there, or raise its `start_timeout_s`.",
                 )
             await anyio.sleep(_POLL_S)
     await anyio.sleep(_POLL_S)  # lets the drain thread read what was written last
     _raise_early_end(service, url)
 
 
-async def _answers(client: httpx2.AsyncClient, url: str) -> bool:
+async def _answer(client: httpx2.AsyncClient, url: str) -> str:
     try:
-        return (await client.get(url)).status_code == 200
+        return f"HTTP {(await client.get(url)).status_code}"
     except (httpx2.HTTPError, httpx2.InvalidURL):
-        return False
+        return "no answer"
 
 
 def _raise_early_end(service: Service, url: str) -> None:

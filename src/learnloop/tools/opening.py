@@ -20,7 +20,10 @@ from learnloop.tools.corpus import Corpus, corpus_schemas, corpus_tools, open_se
 from learnloop.tools.function import FunctionTool
 from learnloop.tools.mcp.snapshot import saved_schemas
 
-_FIX = "Rename one, or set `prefix` of the MCP server, such as `files_`, or its `tools`."
+_FIXES = {
+    "MCP server": "Set its `prefix`, such as `files_`, or name the wanted ones in its `tools`.",
+    "[corpus]": "Name the wanted ones in `corpus.tools`, or rename the other.",
+}
 
 
 def own_schemas(config: Config, root: Path, state_dir: Path) -> tuple[ToolSchema, ...]:
@@ -102,6 +105,8 @@ def by_name(found: Iterable[tuple[str, Tool]]) -> dict[str, Tool]:
         name = tool.schema.name
         if name in tools:
             what = f"tool `{name}` comes from {origins[name]} and from {origin}"
-            raise ConfigError(what, where="tools", fix=_FIX)
+            both = origins[name] + origin
+            fix = next((fix for part, fix in _FIXES.items() if part in both), "Rename one.")
+            raise ConfigError(what, where="tools", fix=fix)
         tools[name], origins[name] = tool, origin
     return tools

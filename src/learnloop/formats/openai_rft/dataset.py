@@ -97,7 +97,9 @@ def _check(row: Mapping[str, Any], rules: Rules) -> None:
     for label in ("id", "group", "kind"):
         row_label(row, label)
     if rules.group_by and not isinstance(row.get(rules.group_by), str | int):
-        raise RowError(f"has no `{rules.group_by}`, which --group names")
+        what = "is neither text nor a whole number" if rules.group_by in row else "is missing"
+        fix = "Name a field that says what belongs together, such as a document's name."
+        raise RowError(f"`{rules.group_by}`, which --group names, {what}", fix)
     if rules.reference and not isinstance(row.get(rules.reference), str):
         raise RowError(f"has no text `{rules.reference}`, which the grader compares with")
     try:

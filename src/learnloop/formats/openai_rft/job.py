@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -60,7 +61,8 @@ class _Draft:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not low <= value <= high or (whole and value != int(value)):
             kind = "a whole number" if whole else "a number"
-            what = f"`{key}` is {str(value)[:40]!r}, not `auto` or {kind} from {low:g} to {high:g}"
+            given = json.dumps(value)[:40]
+            what = f"`{key}` is {given}, not `auto` or {kind} from {low:g} to {high:g}"
             raise ConfigError(what, where=self.where)
         return value
 

@@ -26,8 +26,11 @@ def read_json(path: Path) -> object:
     except json.JSONDecodeError as error:
         what = f"is not valid JSON: {error.msg} at column {error.colno}"
         raise ConfigError(what, where=f"{path}:{error.lineno}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"is not valid JSON: {error}", where=str(path)) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", where=str(path)) from None
+    except ValueError as error:
+        what = "a number has too many digits" if "digits" in str(error) else str(error)
+        raise ConfigError(f"is not valid JSON: {what}", where=str(path)) from None
 
 
 def table(value: object, where: str) -> Mapping[str, Any]:
