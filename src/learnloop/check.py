@@ -30,7 +30,7 @@ from learnloop.peak import Peak, peaks
 from learnloop.project import CONFIG_FILE, Parts, Project
 from learnloop.rehearsal import EndpointUse, Rehearsal, endpoint_uses, rehearse
 from learnloop.splits import Leak, asked_text, find_leaks, in_split, question_text
-from learnloop.task import SPLITS, Task
+from learnloop.task import SPLITS, Task, field_of
 from learnloop.toolcheck import TRACE, corpus_findings, tool_finding
 from learnloop.trace import Trace, Turn
 
@@ -323,7 +323,7 @@ async def _references(parts: Parts, config: Config, tasks: Sequence[Task]) -> Fi
 
 async def _graded(parts: Parts, config: Config, task: Task) -> Finding:
     where = f"grader on `{task.id}`"
-    gold = task.item.get(config.grader.reference)
+    gold = field_of(task.item, config.grader.reference)
     try:
         empty = await parts.grader.grade(task, _trace(task, ""))
         wordy = await parts.grader.grade(task, _trace(task, "I am not able to answer that."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from learnloop.message import Message, ToolSchema
 
@@ -31,3 +31,12 @@ class Task:
     tools: tuple[ToolSchema, ...]
     kind: str = ""
     item: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def field_of(item: Mapping[str, Any], path: str) -> Any:
+    """Return a field of a row: of that name, or by the path `outer.inner`; None where there is none."""
+    if path in item:
+        return item[path]
+    outer, dot, inner = path.partition(".")
+    value = item.get(outer) if dot else None
+    return field_of(cast("Mapping[str, Any]", value), inner) if isinstance(value, Mapping) else None

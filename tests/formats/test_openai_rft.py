@@ -281,6 +281,15 @@ def test_a_string_check_becomes_one_of_ours(tmp_path: Path):
     assert fates(imported)["grader: name"] == "ignored"
 
 
+def test_a_string_check_may_compare_with_a_field_inside_another(tmp_path: Path):
+    grader = {**STRING_CHECK, "reference": "{{ item.gold.text }}"}
+    inner = lines([a_row(0, gold={"text": "Oslo"})])
+    imported = read_job_files(write_job(tmp_path, train=inner, validation=inner, grader=grader))
+    assert settings_of(imported)["grader"]["reference"] == "gold.text"
+    told = refused(write_job(tmp_path, train=lines([a_row(0, gold={"text": 1})]), grader=grader))
+    assert "has no text `gold.text`" in told
+
+
 def test_a_string_check_needs_its_text_in_every_row(tmp_path: Path):
     rows = lines([a_row(0), a_row(1, answer=7)])
     told = refused(write_job(tmp_path, train=rows, grader=STRING_CHECK))
@@ -289,7 +298,7 @@ def test_a_string_check_needs_its_text_in_every_row(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"reference": "always this"}, {"reference": "{{item.a.b}}"}, {"input": "{{item.answer}}"}],
+    [{"reference": "always this"}, {"reference": "{{item.a[0]}}"}, {"input": "{{item.answer}}"}],
 )
 def test_a_string_check_of_another_shape_is_not_mapped(tmp_path: Path, change: dict[str, str]):
     imported = read_job_files(write_job(tmp_path, grader={**STRING_CHECK, **change}))

@@ -16,7 +16,7 @@ from learnloop.config import Config
 from learnloop.errors import ConfigError
 from learnloop.message import Message, ToolSchema
 from learnloop.splits import assign_splits
-from learnloop.task import SPLITS, Split, Task
+from learnloop.task import SPLITS, Split, Task, field_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,11 +321,12 @@ def _check_reference(row: dict[str, Any], config: Config) -> None:
     if config.grader.type == "endpoint":
         return
     fix = "Add it, or name the right field in `grader.reference`."
-    if row.get(key) is None:
+    gold: object = field_of(row, key)
+    if gold is None:
         raise RowError(f"has no `{key}`, which the {config.grader.type} grader needs", fix)
-    if config.grader.type == "numeric" and not _is_number(row[key]):
+    if config.grader.type == "numeric" and not _is_number(gold):
         raise RowError(f"`{key}` is not a number", fix)
-    if config.grader.type == "string_check" and not isinstance(row[key], str):
+    if config.grader.type == "string_check" and not isinstance(gold, str):
         raise RowError(f"`{key}` is not text", fix)
 
 

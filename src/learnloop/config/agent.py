@@ -188,7 +188,7 @@ class GraderConfig:
     type: str = "numeric"
     """Kind of grader: `numeric`, `string_check` or `endpoint`."""
     reference: str = "answer"
-    """Field of the dataset row that holds the expected answer."""
+    """Field of the dataset row with the expected answer; `outer.inner` is one inside another."""
     operation: Literal["eq", "ne", "like", "ilike"] = "eq"
     """How `string_check` compares: equal, not equal, contains, contains whatever the case."""
     abs_tol: float = 0.0

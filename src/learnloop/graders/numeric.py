@@ -9,7 +9,7 @@ from learnloop.errors import ConfigError, GraderError
 from learnloop.graders.final_answer import final_answer, final_text
 from learnloop.graders.number import Unit, read_number
 from learnloop.graders.version import version_of
-from learnloop.task import Task
+from learnloop.task import Task, field_of
 from learnloop.trace import Score, Trace
 
 _CODE_VERSION = 1
@@ -60,7 +60,7 @@ class NumericGrader:
 
     def _expected(self, task: Task, unit: Unit) -> Decimal:
         """Return the expected number of a row."""
-        gold: Any = task.item.get(self._reference)
+        gold: Any = field_of(task.item, self._reference)
         usable = isinstance(gold, str | int | float | Decimal) and not isinstance(gold, bool)
         number = read_number(str(gold), unit) if usable else None
         if number is None:

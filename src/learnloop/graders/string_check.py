@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from learnloop.errors import ConfigError, GraderError
 from learnloop.graders.final_answer import final_text
 from learnloop.graders.version import version_of
-from learnloop.task import Task
+from learnloop.task import Task, field_of
 from learnloop.trace import Score, Trace
 
 Operation = Literal["eq", "ne", "like", "ilike"]
@@ -36,7 +36,7 @@ class StringCheckGrader:
 
     async def grade(self, task: Task, trace: Trace) -> Score:
         """Return 1 or 0; `parts["valid"]` says whether there was an answer."""
-        expected: object = task.item.get(self._reference)
+        expected: object = field_of(task.item, self._reference)
         if not isinstance(expected, str) or not expected:
             what = f"task {task.id}: field {self._reference!r} is {expected!r}, not a text"
             raise GraderError(what, kind="bad_reference", retryable=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from learnloop.task import Task
+from learnloop.task import Task, field_of
 from learnloop.trace import CallRecord, Content, Trace
 
 SHOWN = 10
@@ -230,7 +230,8 @@ def _expected(task: Task | None, reference: str, *traces: Trace) -> str:
     """Return the reference answer; it may quote what was said, so it goes where texts go."""
     least = _least_kept(traces)
     if task is None or least.content == "full":
-        return str(task.item.get(reference, "")) if task else ""
+        gold: object = field_of(task.item, reference) if task else None
+        return "" if gold is None else str(gold)
     return _NOT_KEPT.get(least.content, "(not kept: the project masks texts)")
 
 

@@ -22,7 +22,7 @@ from learnloop.codec.limits import suggestion
 from learnloop.errors import ConfigError
 from learnloop.outbound import MAX_BYTES
 from learnloop.splits import asked_text, divide_held_out
-from learnloop.task import SPLITS, Split
+from learnloop.task import SPLITS, Split, field_of
 
 _OURS = ("id", "group", "split")
 
@@ -100,7 +100,7 @@ def _check(row: Mapping[str, Any], rules: Rules) -> None:
         what = "is neither text nor a whole number" if rules.group_by in row else "is missing"
         fix = "Name a field that says what belongs together, such as a document's name."
         raise RowError(f"`{rules.group_by}`, which --group names, {what}", fix)
-    if rules.reference and not isinstance(row.get(rules.reference), str):
+    if rules.reference and not isinstance(field_of(row, rules.reference), str):
         raise RowError(f"has no text `{rules.reference}`, which the grader compares with")
     try:
         json.dumps(row, allow_nan=False)

@@ -14,7 +14,7 @@ from learnloop.formats.openai_rft.endpoints import Address, Variables, read_addr
 from learnloop.formats.openai_rft.json_file import table
 
 _OUTPUT = re.compile(r"\s*\{\{\s*sample\.output_text\s*\}\}\s*")
-_FIELD = re.compile(r"\s*\{\{\s*item\.(\w+)\s*\}\}\s*")
+_FIELD = re.compile(r"\s*\{\{\s*item\.(\w+(?:\.\w+)*)\s*\}\}\s*")
 _OPERATIONS = ("eq", "ne", "like", "ilike")
 _MOST_RATE = 1e6
 _NOT_YET = {
