@@ -97,6 +97,9 @@ ALTERATIONS = {
     "an event": ("UPDATE events SET data_json = '{\"step\": 9}' WHERE kind = 'step'", 3, "event"),
     "an event's row": ("DELETE FROM events WHERE kind = 'gate'", 6, "gone"),
     "a configuration": ("UPDATE runs SET config_json = '{}'", 1, "settings"),
+    "an event's time": ("UPDATE events SET created_at = '2020-01-01T00:00:00+00:00'", 1, "time"),
+    "a run's time": ("UPDATE runs SET created_at = '2020-01-01T00:00:00+00:00'", 1, "time"),
+    "a run's status": ("UPDATE runs SET status = 'done'", 1, "status"),
     "a policy": ("UPDATE leaves SET content = 'none' WHERE id = 1", 2, "content"),
     "a trace": ("UPDATE rollouts SET trace_json = x'00' WHERE step = 1", 2, "content"),
     "a rollout": ("DELETE FROM rollouts WHERE step = 2", 4, "gone"),
@@ -189,10 +192,13 @@ def test_old_runs_are_erased_and_young_ones_are_not(store: Store) -> None:
     old = a_run(store)
     young = begin(store)
     store.save_trace(young, "train", 1, rich_trace(7))
-    change(store, f"UPDATE runs SET created_at = '2020-01-01T00:00:00+00:00' WHERE id = '{old}'")
+    began = store.run(old).created_at
+    when = "UPDATE runs SET created_at = '{}' WHERE id = '{}'"
+    change(store, when.format("2020-01-01T00:00:00+00:00", old))
     done = store.erase(older_than=timedelta(days=30), reason="retention of 30 days")
     assert (done.rollouts, done.runs) == (6, (old,))
     assert store.trace(rich_trace(7).id).content == "full"
+    change(store, when.format(began, old))
     assert store.audit().broken is None
 
 

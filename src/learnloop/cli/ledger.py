@@ -170,7 +170,9 @@ def _of(name: str) -> str:
 
 def _print(output: Output, name: str, found: Audit, expected: Expected | None) -> None:
     if not found.entries and not found.rollouts:
-        output.text(f"{_of(name)}The ledger has no entries yet. Head {found.head}.")
+        output.text(
+            f"{_of(name)}No runs are recorded here: the ledger has no entries. Head {found.head}."
+        )
         return
     output.text(
         f"{_of(name)}The ledger is whole: {found.entries} entries, and {found.rollouts} rollouts as they were "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -32,6 +34,14 @@ from learnloop.store.tables import EVENTS, LEAVES, LEDGER, ROLLOUTS, RUNS
 
 _COVERING = {chain.ROLLOUTS_STORED, chain.CONTENT_REDUCED, chain.CONTENT_ERASED}
 """Kinds of entry that are made over leaves."""
+_STANDING = {
+    "run_started": {"running", "stopped", "failed"},
+    "paused": {"running", "stopped", "failed"},
+    "run_ended": {"running", "stopped", "done"},
+}
+"""How a run may stand after its last entry of these; a kill leaves it `running`, then `stopped`."""
+_APART_S = 120.0
+"""Most seconds between the time of an event and that of its entry, which one transaction writes."""
 _AT_ONCE = 200
 """Rollouts that are read together."""
 
@@ -95,7 +105,8 @@ class _Look:
 
     def _events(self) -> Iterator[Break]:
         """Compare events with their entries, both ways."""
-        asked = select(EVENTS.c.id, EVENTS.c.run_id, EVENTS.c.kind, EVENTS.c.data_json)
+        told_of = (EVENTS.c.run_id, EVENTS.c.kind, EVENTS.c.data_json, EVENTS.c.created_at)
+        asked = select(EVENTS.c.id, *told_of)
         rows = {row.id: row for row in self.connection.execute(asked)}
         told: set[int] = set()
         after = 0
@@ -115,15 +126,28 @@ class _Look:
                 canonical(data["data"]),
             ):
                 yield self._break(seq, "its event was altered")
+            elif not _is_near(row.created_at, entry.time):
+                yield self._break(seq, "the time of its event was altered")
         silent = [i for i, r in rows.items() if i > after and r.kind not in chain.UNRECORDED]
         if untold := set(silent) - told:
             yield self._break(len(self.entries) + 1, f"no entry tells of event {min(untold)}")
 
     def _runs(self) -> Iterator[Break]:
-        hashes = {r["id"]: run_hash(r) for r in self.connection.execute(select(RUNS)).mappings()}
+        runs = {r["id"]: r for r in self.connection.execute(select(RUNS)).mappings()}
+        last: dict[str, Entry] = {}
         for seq, entry in self.entries.items():
-            if entry.kind == "run_started" and hashes.get(entry.run_id) != entry.data["run"]:
+            if entry.kind in _STANDING:
+                last[entry.run_id] = entry
+            if entry.kind != "run_started":
+                continue
+            run = runs.get(entry.run_id)
+            if run is None or run_hash(run) != entry.data["run"]:
                 yield self._break(seq, f"the settings of run {entry.run_id} were altered")
+            elif not run["id"].startswith(_second(run["created_at"])):
+                yield self._break(seq, f"the time of run {entry.run_id} was altered")
+        for run_id, entry in last.items():
+            if run_id in runs and runs[run_id]["status"] not in _STANDING[entry.kind]:
+                yield self._break(entry.seq, f"the status of run {run_id} was altered")
 
     def _roots(self) -> Iterator[Break]:
         """Compare roots with the leaves they were made over."""
@@ -224,6 +248,20 @@ def _is_unchanged(row: RowMapping, bodies: Mapping[int, str], leaf: RowMapping) 
     except (zlib.error, ValueError, KeyError, TypeError):
         return False
     return content_hash(leaf["salt"], leaf["content"], text) == leaf["content_hash"]
+
+
+def _is_near(one: str, other: str) -> bool:
+    """Return whether two times, as they are stored, are about the same."""
+    try:
+        apart = datetime.fromisoformat(one) - datetime.fromisoformat(other)
+    except (ValueError, TypeError):
+        return False
+    return abs(apart.total_seconds()) <= _APART_S
+
+
+def _second(time: str) -> str:
+    """Return a stored time as ids of runs begin."""
+    return re.sub(r"[-:]", "", time[:19]).replace("T", "-")
 
 
 def _again(data_json: str) -> str:
