@@ -56,8 +56,7 @@ def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
     looks = 1 + bool(config.warmup.path) + math.ceil(train.steps / train.eval_every)
     gated = config.gate.looks[0] if sizes["confirm"] else 0
     arms = 3 if config.warmup.path else 2
-    tried = (config.warmup.rounds - 1) * config.warmup.tried_tasks if config.warmup.path else 0
-    evaluation = looks * screened + 2 * gated + (arms - 2) * min(gated, sizes["confirm"]) + tried
+    evaluation = looks * screened + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
     probed = min(sizes["train"], config.probe.tasks or sizes["train"])
     probe = config.probe.attempts * probed * (2 if config.probe.after else 1)
     training = train.steps * train.rollouts_per_step

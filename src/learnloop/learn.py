@@ -9,7 +9,7 @@ Every stage stores what it did before the next begins, and finds it again when a
 rollouts by their place in the store, weights by the training state, the rest as events. A stage
 ends with its event; what is killed before that is done again from the stored rollouts.
 
-Events: stage_started {stage}; warmup (see `warmup`); probe and probe_after
+Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
 {sentence, advice, weights}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
 checkpoint {weights, arms: candidate ids}; gate {GateResult, weights}; seal_opened {tasks, test_set};
 test {tasks}; repeated {rollouts: ids of traces that were under way when the run ended last}, and
@@ -20,6 +20,7 @@ any time. Each carries `spent_s` too, see `history.CLOCK`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -28,7 +29,7 @@ from learnloop.batch import attempts_on
 from learnloop.gate import GateResult, PairResult, PlannedPair, refuse_early
 from learnloop.history import checkpoint_rows
 from learnloop.optimizers.rft.curriculum import sequence
-from learnloop.optimizers.rft.tuner import Progress, Tuner
+from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
 from learnloop.probe import probe
 from learnloop.provenance import task_set_hash
 from learnloop.report import ArmName
@@ -38,7 +39,6 @@ from learnloop.summary import step_record, summarize
 from learnloop.task import Split, Task
 from learnloop.trace import Trace
 from learnloop.trial import Trial, pool_after, trial_of
-from learnloop.warmup import warm_up
 
 
 async def learn(run: Run) -> GateResult:
@@ -75,6 +75,23 @@ def is_evaluated(run: Run, step: int) -> bool:
     """Return whether the weights after a step are kept and looked at."""
     train = run.config.train
     return step % train.eval_every == 0 or step == train.steps
+
+
+async def warm_up(run: Run, tuner: Tuner, progress: Progress) -> Progress:
+    """Teach the call format from demonstrations, if there are any."""
+    if progress.step >= 0:
+        return progress
+    if run.has_warmup:
+        run.begin_stage("warm-up")
+        began_s = time.monotonic()
+        rows = demo_rows(run.project.demos(), run.config.warmup.limit, run.config.train.seed)
+        metrics = await tuner.warm_up(rows)
+        await run.keep(run.base)
+        seconds = time.monotonic() - began_s
+        run.emit_once("warmup", demonstrations=len(rows), seconds=seconds, **metrics)
+    progress = Progress(step=0)
+    await tuner.save(progress)
+    return progress
 
 
 async def look_for_variance(run: Run, weights: str, stage: str) -> None:

@@ -61,8 +61,6 @@ class RftConfig:
     """Group rewards centred, or divided by their deviation too (GRPO); `raft` learns from right rollouts only."""
     replay: int = 0
     """With `raft`: right rollouts of each kind of task in a step, earlier ones where it has too few; 0: no replay."""
-    replay_old: int = 0
-    """So many of them are earlier ones wherever there are such, the best first: ways that cost little stay."""
     replay_steps: int = 4
     """Steps that a replayed rollout may be old; texts of training rollouts are kept as long."""
     updates_per_step: int = 1
@@ -142,14 +140,6 @@ class WarmupConfig:
     """Demonstrations in one update."""
     learning_rate: float = 3e-5
     """Largest step size of Adam in the warm-up: it rises over a tenth of the updates, then falls."""
-    rounds: int = 1
-    """Most rounds. After each but the last, training tasks are tried; where kinds of task are weak, a round
-    on their demonstrations, mixed with as many others, follows."""
-    enough: float = 0.1
-    """Share of a kind's tried tasks that must be solved, or the kind is weak: rewards cannot teach what is
-    never done right."""
-    tried_tasks: int = 48
-    """Training tasks tried after a round, once each, as the curriculum draws them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -250,10 +250,8 @@ def _started_line(data: Mapping[str, Any]) -> str:
 
 def _warmup_line(data: Mapping[str, Any]) -> str:
     losses = [_number(data.get(key), 2) for key in ("first_loss", "last_loss")]
-    weak = [", ".join(r["weak"]) for r in data.get("rounds", ()) if r.get("weak")]
-    again = f", again for {'; then '.join(weak)}" if weak else ""
     return (
-        f"{data.get('demonstrations', NONE)} demonstrations{again}, loss {' to '.join(losses)}, "
+        f"{data.get('demonstrations', NONE)} demonstrations, loss {' to '.join(losses)}, "
         f"{duration(data.get('seconds'))}"
     )
 

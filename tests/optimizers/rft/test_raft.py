@@ -69,8 +69,3 @@ def test_every_kind_gets_about_the_same_number_with_earlier_ones_filling_up() ->
     assert names(found) == [["a1-0", "a2-0", "a1-1", "a1-2"], ["b1-0", "b1-7", "b1-9"]]
     assert names(with_replay([], earlier, TASKS, least=1)) == [["a2-9"], ["b1-7"]]
     assert names(with_replay(groups, [], TASKS, least=1)) == [["a1-0", "a2-0"], ["b1-0"]]
-    kept_old = names(with_replay(groups, earlier, TASKS, least=3, old=2))
-    assert kept_old == [
-        ["a1-0", "a2-9"],
-        ["b1-0", "b1-7", "b1-9"],
-    ]  # one of now, then the best before

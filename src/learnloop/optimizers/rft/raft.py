@@ -35,27 +35,25 @@ def with_replay(
     tasks: Mapping[str, Task],
     *,
     least: int,
-    old: int = 0,
 ) -> list[list[Trace]]:
     """Return what a step trains on, one list a kind of task, every kind with about the same weight.
 
-    Of each kind at most `least` - `old` rollouts (but one, and `least` + 1 where `old` is 0) are taken
-    from `groups`, best reward first; right ones of `earlier` (newest last) fill up to `least`, best
-    reward first, newer before older. A kind that was solved neither now nor earlier is left out.
+    Of each kind `least` + 1 rollouts at most are taken from `groups`, best reward first; where there are
+    fewer than `least`, right ones of `earlier` (newest last) fill up, best reward first, newer before
+    older. A kind that was solved neither now nor earlier is left out.
     """
-    most = max(1, least - old) if old else least + 1
     new: dict[str, list[Trace]] = defaultdict(list)
     for group in groups:
         for trace in group:
             new[tasks[trace.task_id].kind].append(trace)
-    past: dict[str, list[Trace]] = defaultdict(list)
+    old: dict[str, list[Trace]] = defaultdict(list)
     for trace in reversed(earlier):
         if best_right([trace], 1):
-            past[tasks[trace.task_id].kind].append(trace)
+            old[tasks[trace.task_id].kind].append(trace)
     chosen: list[list[Trace]] = []
-    for kind in sorted({*new, *past}):
-        now = sorted(new[kind], key=_reward, reverse=True)[:most]
-        before = sorted(past[kind], key=_reward, reverse=True)
+    for kind in sorted({*new, *old}):
+        now = sorted(new[kind], key=_reward, reverse=True)[: least + 1]
+        before = sorted(old[kind], key=_reward, reverse=True)
         chosen.append([*now, *before[: max(0, least - len(now))]])
     return chosen
 

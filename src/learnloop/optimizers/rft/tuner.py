@@ -146,9 +146,7 @@ class Tuner:
         """Return the right rollouts of the groups that have some, and the rows made of them."""
         rft = self._config.train.rft
         kept = [best for group in groups if (best := best_right(group, rft.trained_per_group))]
-        used = kept
-        if rft.replay:
-            used = with_replay(kept, earlier, tasks, least=rft.replay, old=rft.replay_old)
+        used = with_replay(kept, earlier, tasks, least=rft.replay) if rft.replay else kept
         return kept, [[self._row(t, tasks, 1.0) for t in group] for group in used]
 
     def _row(self, trace: Trace, tasks: Mapping[str, Task], advantage: float) -> TrainRow:
