@@ -187,3 +187,14 @@ def test_a_spent_budget_ends_with_6_and_a_raised_one_goes_on(story: Story):
     assert story.poor.out == ""
     assert "budget.minutes: the budget of 0.0001 minutes is spent. Raise it" in story.poor.err
     assert story.end.code == 0
+
+
+def test_an_interrupted_probe_says_that_it_starts_anew(tmp_path: Path):
+    small = Small(make_small_project(tmp_path / "small", warmup=False))
+    with small.start("probe", "--attempts", "200") as process:
+        small.wait(rollouts("probe", 2), process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert f"run {small.record().id} keeps the rollouts it has; only training goes on" in err
+    assert small.record().status == "stopped"

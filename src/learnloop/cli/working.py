@@ -35,4 +35,13 @@ def watched(session: Session, output: Output) -> Generator[Session]:
         if not output.quiet:
             progress = stack.enter_context(Progress())
             session = replace(session, sinks=[progress, *session.sinks])
-        yield session
+        try:
+            yield session
+        except KeyboardInterrupt:
+            record = session.record
+            if record.command != "train":
+                output.alert(
+                    f"run {record.id} keeps the rollouts it has; only training goes on after an "
+                    f"interruption, {record.command} starts anew"
+                )
+            raise
