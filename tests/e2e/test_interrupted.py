@@ -196,5 +196,6 @@ def test_an_interrupted_probe_says_that_it_starts_anew(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert f"run {small.record().id} keeps the rollouts it has; only training goes on" in err
-    assert small.record().status == "stopped"
+    [(run, status)] = small.rows("select id, status from runs")
+    assert status == "stopped"
+    assert f"run {run} keeps the rollouts it has; only training goes on" in err
