@@ -74,10 +74,10 @@ def secret() -> str:
 
 
 @server.tool()
-def chatter(lines: int) -> str:
+def chatter(lines: int, length: int = 1000) -> str:
     """Write much to stderr."""
     for number in range(lines):
-        print(f"{number} " + "x" * 1000, file=sys.stderr)
+        print(f"{number} " + "x" * length, file=sys.stderr)
     return "said"
 
 

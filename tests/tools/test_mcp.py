@@ -279,6 +279,16 @@ def test_the_log_of_a_server_does_not_grow_for_ever(tmp_path: Path) -> None:
     assert log.splitlines()[-1].startswith("2599 ")
 
 
+def test_a_line_of_the_log_without_end_is_left_out(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        await call(tools, "chatter", lines=1, length=3_000_000)
+        await call(tools, "chatter", lines=2, length=1)
+
+    use(tmp_path, stdio(), work)
+    lines = (tmp_path / "mcp" / "box.log").read_text().splitlines()
+    assert lines[1:] == ["(a line of more than 20000 bytes is left out)", "0 x", "1 x"]
+
+
 def test_only_the_tools_that_are_asked_for_are_offered_under_their_prefix(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool]) -> None:
         assert list(tools) == ["box_add"]
@@ -301,6 +311,8 @@ def test_mistakes_are_told_before_anything_is_started(tmp_path: Path) -> None:
     assert "not found" in refused(tmp_path, McpConfig(name="box", command=("no-such-program",)))
     assert "NOT_SET" in refused(tmp_path, stdio(env={"A": "${NOT_SET}"}))
     assert "forbids" in refused(tmp_path, McpConfig(name="box", url="http://169.254.169.254/mcp"))
+    both = McpConfig(name="box", url="https://me:pw@x.example/mcp", headers={"Authorization": "a"})
+    assert "one would be lost" in refused(tmp_path, both)
 
 
 def test_a_host_that_cannot_be_looked_up_is_told(tmp_path: Path) -> None:

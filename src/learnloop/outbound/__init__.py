@@ -5,7 +5,12 @@ from learnloop.outbound.breaker import BreakerRules, Outage
 from learnloop.outbound.client import Outbound
 from learnloop.outbound.retry import Retry
 from learnloop.outbound.route import MAX_BYTES, Endpoint, Posted, Reply, Route, TooLarge
-from learnloop.outbound.secret import expand_headers, expand_secret, redactor
+from learnloop.outbound.secret import (
+    check_credentials,
+    expand_headers,
+    expand_secret,
+    redactor,
+)
 
 __all__ = [
     "MAX_BYTES",
@@ -18,6 +23,7 @@ __all__ = [
     "Retry",
     "Route",
     "TooLarge",
+    "check_credentials",
     "check_url",
     "expand_headers",
     "expand_secret",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
 import httpx2
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -26,6 +26,9 @@ _CONNECT_S = 30.0
 _JOIN_S = 0.5
 _MOST_LOG = 1_000_000
 """Characters of a server's log; one that grows longer begins anew."""
+
+_MOST_LINE = 20_000
+"""Bytes of a line that is kept."""
 
 Message = SessionMessage | Exception
 
@@ -52,13 +55,27 @@ class Stderr:
 
     def _drain(self, reading: int) -> None:
         with os.fdopen(reading, "rb") as lines, self._path.open("a", encoding="utf-8") as file:
-            for raw in lines:
+            for raw in _kept_lines(lines):
                 if line := self._redact(raw.decode("utf-8", "replace").rstrip()):
                     self.last = line.strip()
                     if file.tell() > _MOST_LOG:
                         file.truncate(0)
                     file.write(line + "\n")
                     file.flush()
+
+
+def _kept_lines(lines: BinaryIO) -> Iterator[bytes]:
+    """Yield lines; one that does not end is not held in memory, and only its being there is told.
+
+    A part of it would be no answer: where it is cut, half a secret would not be known for one.
+    """
+    while raw := lines.readline(_MOST_LINE):
+        if raw.endswith(b"\n") or len(raw) < _MOST_LINE:
+            yield raw
+            continue
+        while raw and not raw.endswith(b"\n"):
+            raw = lines.readline(_MOST_LINE)
+        yield b"(a line of more than %d bytes is left out)" % _MOST_LINE
 
 
 class _Watched:

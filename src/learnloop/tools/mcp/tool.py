@@ -20,7 +20,7 @@ from learnloop.codec import canonical_json
 from learnloop.config import McpConfig
 from learnloop.errors import ConfigError
 from learnloop.message import ToolCall, ToolSchema
-from learnloop.outbound import check_url, expand_headers, expand_secret, redactor
+from learnloop.outbound import check_credentials, check_url, expand_headers, expand_secret, redactor
 from learnloop.tool import Tool, ToolContext, ToolOutput
 from learnloop.tools.mcp.connection import Connection
 from learnloop.tools.mcp.reach import Stderr, over_http, over_stdio
@@ -96,6 +96,7 @@ async def open_server(
         connect = partial(over_stdio, command, env, root, stderr)
     else:
         check_url(config.url, allow_private=allow_private, where=where)
+        check_credentials(config.url, config.headers, where=where)
         connect = partial(
             over_http, config.url, headers, config.timeout_s, allow_private=allow_private
         )
