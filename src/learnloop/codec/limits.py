@@ -74,6 +74,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "train.rft.max_grad_norm": (1e-6, 1e6),
     "train.rft.micro_batch_tokens": (1, _MANY),
     "train.rft.replay": (0, 1000),
+    "train.rft.sharpness": (0, 1000),
     "train.rft.replay_steps": (1, 1000),
     "train.rft.updates_per_step": (1, 4096),
     "train.rft.trained_per_group": (0, 4096),

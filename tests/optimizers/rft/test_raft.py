@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
+import pytest
+
 from learnloop.message import Message
-from learnloop.optimizers.rft.raft import best_right, with_replay
+from learnloop.optimizers.rft.raft import best_right, weights, with_replay
 from learnloop.task import Task
 from learnloop.trace import Score, Trace, Turn
 
@@ -40,6 +43,16 @@ def test_right_rollouts_are_taken_best_reward_first() -> None:
     assert [t.attempt for t in best_right(group, 0)] == [2, 4, 1]
     assert best_right(group[:1], 2) == []
     assert best_right([rollout("a1", 0, 1.0, tokens=0)], 2) == []  # nothing to train on
+
+
+def test_better_ones_weigh_more_and_the_mean_weight_is_one() -> None:
+    some = [rollout("a1", n, r) for n, r in enumerate([1.0, 0.9, 0.9])]
+    assert weights(some, 0.0) == [1.0, 1.0, 1.0]
+    found = weights(some, 10.0)
+    assert found[0] / found[1] == pytest.approx(math.e)
+    assert sum(found) == pytest.approx(3)
+    assert weights(some, 5000.0) == pytest.approx([3, 0, 0])
+    assert weights([], 10.0) == []
 
 
 def test_equals_are_drawn_and_the_draw_is_repeated() -> None:

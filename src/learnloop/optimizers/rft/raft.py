@@ -1,5 +1,8 @@
 """RAFT: learn from right rollouts only, the best of each group, and from earlier ones of rare kinds.
 
+How much better one right rollout is than another, say by calls saved, may weigh too: exp(reward / t) is
+reward-weighted regression (RWR, Peters and Schaal 2007; t is 1 / `sharpness` here).
+
 Reward-ranked fine-tuning (arXiv 2304.06767) with the clipped ratio of the policy loss is RAFT++ in
 arXiv 2504.11343. What is wrong is not pushed away from but left out: with few rollouts a step, what
 is common to wrong ones (a tool, a format) is common to right ones of another kind too, and pushing it
@@ -8,6 +11,7 @@ away unlearns both.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -56,6 +60,13 @@ def with_replay(
         before = sorted(old[kind], key=_reward, reverse=True)
         chosen.append([*now, *before[: max(0, least - len(now))]])
     return chosen
+
+
+def weights(traces: Sequence[Trace], sharpness: float) -> list[float]:
+    """Return weights, 1 on average, that grow as exp(`sharpness` * reward); 0 makes all alike."""
+    best = max(map(_reward, traces), default=0.0)
+    found = [math.exp(sharpness * (_reward(trace) - best)) for trace in traces]
+    return [len(found) * weight / sum(found) for weight in found]
 
 
 def _reward(trace: Trace) -> float:

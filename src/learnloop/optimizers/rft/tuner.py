@@ -14,7 +14,7 @@ from learnloop.codec import Demo
 from learnloop.config import Config
 from learnloop.models.policy import PolicyProcess, TrainRow
 from learnloop.optimizers.rft.advantage import advantages, most_telling
-from learnloop.optimizers.rft.raft import best_right, with_replay
+from learnloop.optimizers.rft.raft import best_right, weights, with_replay
 from learnloop.summary import teaches
 from learnloop.task import Task
 from learnloop.trace import Trace, Turn
@@ -147,7 +147,14 @@ class Tuner:
         rft = self._config.train.rft
         kept = [best for group in groups if (best := best_right(group, rft.trained_per_group))]
         used = with_replay(kept, earlier, tasks, least=rft.replay) if rft.replay else kept
-        return kept, [[self._row(t, tasks, 1.0) for t in group] for group in used]
+        rows = [
+            [
+                self._row(t, tasks, w)
+                for t, w in zip(some, weights(some, rft.sharpness), strict=True)
+            ]
+            for some in used
+        ]
+        return kept, rows
 
     def _row(self, trace: Trace, tasks: Mapping[str, Task], advantage: float) -> TrainRow:
         tools = tasks[trace.task_id].tools
