@@ -57,10 +57,12 @@ async def roll_all(
     news: list[Outage],
     limits: AgentConfig,
     rules: BreakerRules,
+    rate: float = 0.0,
 ) -> list[Trace]:
     async with Outbound(allow_private=True, retry=FAST, breaker=rules) as outbound:
         outbound.on_outage = news.append
-        tools = http_tools([ToolConfig(name="cat", server_url=server.url("cat"))], outbound)
+        config = ToolConfig(name="cat", server_url=server.url("cat"), rate_limit=rate)
+        tools = http_tools([config], outbound)
         setup = Setup(
             label="run",
             model=ScriptedModel(ask),
@@ -233,6 +235,50 @@ def test_tools_at_one_address_share_its_rate_limit() -> None:
         took_s = anyio.run(main, server)
     # Four at once, and 26 more at 40 a second.
     assert took_s >= 26 / 40 - 0.01
+
+
+def test_waiting_for_a_place_under_the_rate_limit_is_not_the_agents_time() -> None:
+    limits, rate, news = AgentConfig(max_wall_s=1.0), 10.0, list[Outage]()
+    with fault_server(rate=0.0) as server:
+        start_s = time.monotonic()
+        traces = anyio.run(roll_all, server, 25, list[Trace](), news, limits, QUICK, rate)
+        took_s = time.monotonic() - start_s
+    assert took_s > 2 * limits.max_wall_s  # or nothing had to wait
+    assert [t.outcome for t in traces] == ["graded"] * 25
+    assert {t.finish_reason for t in traces} == {"answer"}
+
+
+def test_each_address_has_a_breaker_of_its_own() -> None:
+    news: list[Outage] = []
+    rules = replace(QUICK, longest_wait_s=60)
+
+    async def main(bad: FaultServer, good: FaultServer) -> None:
+        async with Outbound(allow_private=True, retry=FAST, breaker=rules) as outbound:
+            down = anyio.Event()
+
+            def note(outage: Outage) -> None:
+                news.append(outage)
+                down.set()
+
+            outbound.on_outage = note
+            configs = [
+                ToolConfig(name=name, server_url=server.url("cat"))
+                for name, server in (("cat", bad), ("dog", good))
+            ]
+            tools = http_tools(configs, outbound)
+            async with anyio.create_task_group() as group:
+                for _ in range(QUICK.looks + 1):  # one request alone would be given up
+                    group.start_soon(tools["cat"].call, CALL, CONTEXT)
+                await down.wait()
+                for _ in range(20):
+                    assert (await tools["dog"].call(CALL, CONTEXT)).text == "1"
+                assert [(n.endpoint, n.is_down) for n in news] == [("tool cat", True)]
+                group.cancel_scope.cancel()
+
+    with fault_server(script={"cat": ["5xx"]}) as bad, fault_server(rate=0.0) as good:
+        anyio.run(main, bad, good)
+        assert bad.injected["cat", "5xx"] >= rules.faults
+        assert good.injected == {("cat", GOOD): 20}
 
 
 def test_a_grader_endpoint_has_a_rate_limit_too() -> None:
