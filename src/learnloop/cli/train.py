@@ -58,6 +58,7 @@ def train(
     training: Training | None = None,
     resume: str | None = None,
     require_adopt: bool = False,
+    record_tools: Path | None = None,
     common: InProject | None = None,
 ) -> None:
     """Train the agent: probe, baseline, steps, choice of a checkpoint, gate, report.
@@ -69,6 +70,7 @@ def train(
         training: settings of the run.
         resume: the run to go on with: an id, its beginning, or `latest`.
         require_adopt: end with exit code 3 unless the gate adopts the result.
+        record_tools: a cassette to write every answer of a tool to.
         common: how to print, and which project.
     """
     common = common or InProject()
@@ -84,7 +86,8 @@ def train(
             record = begin(project, store, "train", tasks)
         else:
             refuse_changes(project, record)
-        session = Session(project=project, store=store, record=record, tasks=tasks)
+        recorded = replace(project, record_tools=record_tools)
+        session = Session(project=recorded, store=store, record=record, tasks=tasks)
         again = common.command(f"train --resume {record.id}", folder)
         report = _train(session, common.output, again)
         result = {**outcome(session), "report": str(project.report_page(record.id))}
