@@ -23,7 +23,7 @@ from tests.formats.hosted_job import (
 )
 
 from learnloop.codec import load_config
-from learnloop.errors import ConfigError, UserError
+from learnloop.errors import ConfigError, UsageError, UserError
 from learnloop.formats.openai_rft import Imported, Sources, read_job_files
 from learnloop.formats.openai_rft.grader import Grading
 from learnloop.formats.openai_rft.settings import Settings
@@ -72,6 +72,16 @@ def test_equal_rows_get_ids_of_their_own_and_one_group(tmp_path: Path):
 def test_importing_twice_gives_the_same_files(tmp_path: Path):
     sources = write_job(tmp_path)
     assert read_job_files(sources).files == read_job_files(sources).files
+
+
+def test_groups_that_are_in_both_files_are_told_and_one_file_for_both_is_refused(tmp_path: Path):
+    sources = write_job(
+        tmp_path, train=lines([a_row(0, group="g")]), validation=lines([a_row(1, group="g")])
+    )
+    notes = read_job_files(sources).notes
+    assert any(note.startswith("1 groups are in both files") for note in notes)
+    told = refused(replace(sources, validation=sources.train), UsageError)
+    assert "is the file of --train too" in told
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from learnloop.codec import (
     schema_from_chat,
 )
 from learnloop.codec.limits import suggestion
-from learnloop.errors import ConfigError
+from learnloop.errors import ConfigError, UsageError
 from learnloop.outbound import MAX_BYTES
 from learnloop.splits import asked_text, divide_held_out
 from learnloop.task import SPLITS, Split, field_of
@@ -46,6 +46,7 @@ class Dataset:
     rows: tuple[Mapping[str, Any], ...]
     sizes: Mapping[Split, int] = field(default_factory=dict[Split, int])
     held_out_groups: int = 0
+    shared_groups: int = 0
     without_tools: int = 0
     without_system: int = 0
     renamed: tuple[str, ...] = ()
@@ -60,7 +61,11 @@ def read_dataset(train: Path, validation: Path, rules: Rules) -> Dataset:
 
     Raises:
         ConfigError: a bad row, named by file and line, or an id that two rows share.
+        UsageError: both are the same file.
     """
+    if train.resolve() == validation.resolve():
+        fix = "Held-out rows must be others than those for training."
+        raise UsageError("is the file of --train too", where=f"--validation {validation}", fix=fix)
     files = [
         load_rows(path, lambda row: _check(row, rules), max_bytes=MAX_BYTES)
         for path in (train, validation)
@@ -78,6 +83,7 @@ def read_dataset(train: Path, validation: Path, rules: Rules) -> Dataset:
         rows=placed,
         sizes={split: Counter(splits)[split] for split in SPLITS},
         held_out_groups=len(split_of),
+        shared_groups=len({*groups[: len(files[0])]} & {*held_out}),
         without_tools=sum(not row.get("tools") for row in rows),
         without_system=sum(_first_role(row) not in {"system", "developer"} for row in rows),
         renamed=tuple(k for k in _OURS if any(f"imported_{k}" in row for row in placed)),
@@ -173,6 +179,11 @@ def label_lines(dataset: Dataset) -> Iterator[str]:
         yield (
             f"no sealed test: the validation file has {dataset.held_out_groups} groups, and a test "
             "needs 100"
+        )
+    if dataset.shared_groups:
+        yield (
+            f"{dataset.shared_groups} groups are in both files, which `check` calls a leak: rows of one "
+            "group belong on one side; --group names another field to group by"
         )
     for name in dataset.renamed:
         yield f"rows had a `{name}` of their own; it is kept as `imported_{name}`"
