@@ -16,6 +16,7 @@ from typing import Any, cast
 import anyio
 
 from learnloop.boundary import boundary
+from learnloop.clock import paused
 from learnloop.codec import (
     ArgumentsError,
     Signature,
@@ -85,8 +86,12 @@ class FunctionTool:
         return output_of(value)
 
     async def _awaited(self, work: Callable[[], Any]) -> object:
-        async with self._places:
+        with paused():  # waiting in line is not the agent's time
+            await self._places.acquire()
+        try:
             return await self._in_time(work())
+        finally:
+            self._places.release()
 
     async def _threaded(self, work: Callable[[], Any]) -> object:
         """Run a function that may block. Its place is free again only when it has really ended."""
@@ -112,7 +117,7 @@ class FunctionTool:
     async def _place(self, borrower: object) -> None:
         """Wait for a place; give up when calls that hang hold all of them."""
         while True:
-            with anyio.move_on_after(self._config.timeout_s):
+            with paused(), anyio.move_on_after(self._config.timeout_s):
                 await self._places.acquire_on_behalf_of(borrower)
                 return
             if len(self._given_up) >= self._config.max_concurrency:

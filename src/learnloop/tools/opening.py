@@ -74,7 +74,7 @@ async def open_tools(
             from learnloop.tools.mcp.tool import open_server  # only projects with [[mcp]] load it
 
             private = config.network.allow_private
-            opening = open_server(server, root, state(), allow_private=private)
+            opening = open_server(server, root, state(), outbound, allow_private=private)
             tools = await stack.enter_async_context(opening)
             found += [(f"MCP server `{server.name}`", tool) for tool in tools]
         if config.corpus.path:

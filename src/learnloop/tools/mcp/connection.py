@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -22,9 +23,10 @@ from mcp.types import (
 )
 
 from learnloop.boundary import boundary
+from learnloop.clock import paused
 from learnloop.config import McpConfig
 from learnloop.errors import EndpointError, ToolError
-from learnloop.outbound import Retry
+from learnloop.outbound import Outage, Outbound, Retry
 
 Connect = Callable[[Callable[[], None]], Transport]
 """Makes a transport; it calls what it is given when the server is gone."""
@@ -37,7 +39,8 @@ logging.getLogger("mcp").addHandler(logging.NullHandler())  # its tracebacks are
 class Connection:
     """Owns the connection in one task, as the library's cancel scopes ask for.
 
-    Calls wait while the connection is being made anew, up to `start_timeout_s`.
+    Calls wait while the connection is being made anew, and that is not the agent's time; a server that
+    stays away pauses the run, as an HTTP endpoint does.
     """
 
     def __init__(
@@ -46,10 +49,12 @@ class Connection:
         connect: Connect,
         redact: Callable[[str], str],
         last_words: Callable[[], str],
+        outbound: Outbound,
     ) -> None:
         self._config, self._connect = config, connect
         self._redact, self._last_words = redact, last_words
-        self._where = f"MCP server {config.name}"
+        self._where, self._outbound = f"MCP server {config.name}", outbound
+        self._gone_s: float | None = None  # since when it has been away, as an outage
         self._client: Client | None = None
         self._up, self._tried, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
         self._problem, self._changed = "", False
@@ -83,8 +88,11 @@ class Connection:
 
         Raises:
             ToolError: it took too long, the connection broke, or the server broke the protocol.
+            EndpointError: the server was away for longer than anybody waits.
         """
-        async with self._places:
+        with paused():
+            await self._places.acquire()
+        try:
             client = await self._connected()
             with anyio.move_on_after(self._config.timeout_s):
                 try:
@@ -92,6 +100,8 @@ class Connection:
                         return await client.call_tool(name, arguments)
                 except ToolError as fault:
                     return self._judged(fault, client)
+        finally:
+            self._places.release()
         raise self._fault(f"no result within {self._config.timeout_s:g} s", kind="timeout")
 
     def _judged(self, fault: ToolError, client: Client) -> CallToolResult:
@@ -108,12 +118,16 @@ class Connection:
         raise self._fault(cause.message, kind=_KINDS.get(cause.code, "mcp")) from cause
 
     async def _connected(self) -> Client:
-        with anyio.move_on_after(self._config.start_timeout_s):
+        patience_s = self._outbound.rules.longest_wait_s
+        with paused(), anyio.move_on_after(patience_s):
             while self._client is None and not self._changed:
                 await self._up.wait()
-            if self._client is not None:
-                return self._client
-        raise self._fault(f"not connected: {self._problem}", kind="connect")
+        if self._client is not None:
+            return self._client
+        if self._changed:
+            raise self._fault(f"not connected: {self._problem}", kind="connect")
+        what = f"was not there for {patience_s:g} s; last: {self._problem}"
+        raise EndpointError(self._redact(what), where=self._where, fix="Mend it, then go on.")
 
     async def _until_stopped(self) -> None:
         try:
@@ -138,6 +152,8 @@ class Connection:
             if not self._tried.is_set():
                 self._tried.set()
                 return
+            if attempt:  # it did not come back at once
+                self._tell_gone()
             await anyio.sleep(Retry(first_delay_s=0.1).delay_s(attempt))
             attempt += 1
 
@@ -150,6 +166,7 @@ class Connection:
                 self._learn(await _listed(client))
                 scope.deadline = math.inf
                 self._client = client
+                self._tell_back()
                 self._up.set()
                 self._tried.set()
                 try:
@@ -159,6 +176,17 @@ class Connection:
                     self._client, self._up = None, anyio.Event()
         if scope.cancelled_caught:
             raise ToolError(f"not ready within {limit_s:g} s", kind="timeout")
+
+    def _tell_gone(self) -> None:
+        if self._gone_s is None:
+            self._gone_s = time.monotonic()
+            fault = self._redact(self._problem)
+            self._outbound.tell(Outage(endpoint=self._where, is_down=True, fault=fault))
+
+    def _tell_back(self) -> None:
+        if self._gone_s is not None:
+            down_s, self._gone_s = round(time.monotonic() - self._gone_s, 3), None
+            self._outbound.tell(Outage(endpoint=self._where, is_down=False, down_s=down_s))
 
     def _learn(self, tools: Sequence[Tool]) -> None:
         """Keep the list of tools; a server that comes back with another one is of no use."""

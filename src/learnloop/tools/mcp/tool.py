@@ -20,7 +20,14 @@ from learnloop.codec import canonical_json
 from learnloop.config import McpConfig
 from learnloop.errors import ConfigError
 from learnloop.message import ToolCall, ToolSchema
-from learnloop.outbound import check_credentials, check_url, expand_headers, expand_secret, redactor
+from learnloop.outbound import (
+    Outbound,
+    check_credentials,
+    check_url,
+    expand_headers,
+    expand_secret,
+    redactor,
+)
 from learnloop.tool import Tool, ToolContext, ToolOutput
 from learnloop.tools.mcp.connection import Connection
 from learnloop.tools.mcp.reach import Stderr, over_http, over_stdio
@@ -68,7 +75,7 @@ class McpTool:
 
 @asynccontextmanager
 async def open_server(
-    config: McpConfig, root: Path, state: Path, *, allow_private: bool
+    config: McpConfig, root: Path, state: Path, outbound: Outbound, *, allow_private: bool
 ) -> AsyncGenerator[list[Tool]]:
     """Connect to a server, yield its tools, and close the connection at the end.
 
@@ -76,6 +83,7 @@ async def open_server(
         config: the server.
         root: the project's folder, where a program is run.
         state: the state folder: stderr and the list of tools are kept there.
+        outbound: hears when the server is away, and knows how long to wait for it.
         allow_private: whether loopback and private addresses may be called.
 
     Raises:
@@ -104,7 +112,7 @@ async def open_server(
     def transport(ended: Callable[[], None]) -> Transport:
         return connect(ended)
 
-    connection = Connection(config, transport, hide, lambda: stderr.last)
+    connection = Connection(config, transport, hide, lambda: stderr.last, outbound)
     try:
         await connection.start()
         # Values that stand in the file in plain sight, such as a folder's name, are no secrets.
