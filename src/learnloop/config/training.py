@@ -64,8 +64,7 @@ class RftConfig:
     replay_steps: int = 4
     """Steps that a replayed rollout may be old; texts of training rollouts are kept as long."""
     sharpness: float = 0.0
-    """With `raft`: among those of its kind a rollout weighs exp(sharpness * reward), so 10 makes one that is
-    0.1 better weigh 2.7 times as much; 0: all alike."""
+    """With `raft`: a rollout weighs exp(sharpness * reward) among those of its kind; 0: all weigh the same."""
     updates_per_step: int = 1
     """Updates into which the rollouts of a step are divided; every group has its share in each."""
     trained_per_group: int = 0
