@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -32,16 +33,22 @@ def project(tmp_path: Path) -> Project:
 def run_id(project: Project) -> str:
     """Return a run of old with two rollouts and a report that quotes them."""
     with project.open_store() as store:
-        made = store.create_run(project.config, command="train", seed=0).id
-        store.append_event(Event(kind="run_started", run_id=made))
+        made = store.create_run(project.config, command="train", seed=0)
+        store.append_event(Event(kind="run_started", run_id=made.id))
         for number in range(2):
-            store.save_trace(made, "train", 1, rich_trace(number))
-        store.set_status(made, "done")
+            store.save_trace(made.id, "train", 1, rich_trace(number))
+        store.append_event(Event(kind="run_ended", run_id=made.id))
+        store.set_status(made.id, "done")
+    began(project, "2020-01-01T00:00:00+00:00")
+    write_report(project, made.id)
+    return made.id
+
+
+def began(project: Project, when: str) -> None:
+    """Date the runs, which the ledger knows better: an audit after it finds that."""
     with closing(sqlite3.connect(project.database)) as raw:
-        raw.execute("UPDATE runs SET created_at = '2020-01-01T00:00:00+00:00'")
+        raw.execute("UPDATE runs SET created_at = ?", (when,))
         raw.commit()
-    write_report(project, made)
-    return made
 
 
 def write_report(project: Project, run_id: str) -> None:
@@ -95,6 +102,8 @@ def test_reports_are_gone_before_texts_are_erased_for_good(project: Project, run
     )
     killed = subprocess.run([sys.executable, "-c", code, str(project.database)], check=False)
     assert killed.returncode == -signal.SIGKILL
+    stamp = datetime.strptime(run_id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+    began(project, stamp.isoformat())
     with project_store(project) as store:
         assert contents(store, run_id) == {"full"}
         assert store.audit().broken is None

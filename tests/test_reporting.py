@@ -11,7 +11,7 @@ from tests.idle_run import idle_run
 from tests.test_learn import look
 from tests.tiny_project import edit
 
-from learnloop.errors import ConfigError
+from learnloop.errors import ConfigError, UserError
 from learnloop.event import Event
 from learnloop.provenance import task_set_hash
 from learnloop.reporting import ReportWriter, outcome, seals, tasks_of_run
@@ -32,7 +32,7 @@ def test_a_report_that_cannot_be_written_leaves_no_staging_file(tmp_path: Path):
     with idle_run(tmp_path / "small") as (session, _):
         page = tmp_path / "made" / "report.html"
         page.with_suffix(".json").mkdir(parents=True)
-        with pytest.raises(OSError, match="directory"):
+        with pytest.raises(UserError, match=r"report\.json: cannot be written: Is a directory"):
             ReportWriter(session, page).write()
     assert [p.name for p in page.parent.iterdir()] == ["report.json"]
 

@@ -130,29 +130,74 @@ def _jackknifed(
     return Estimate(value=value, low=value * math.exp(-half), high=value * math.exp(half), n=units)
 
 
-def change_of_medians(
-    before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
-) -> Estimate | None:
-    """Return the relative change of the pooled median; entry i holds the values of unit i."""
-    if not any(before) or not any(after):
+@dataclass(frozen=True, kw_only=True)
+class UnitValues:
+    """One arm's values, (N,), and the index of the unit that each belongs to."""
+
+    values: Floats
+    units: NDArray[np.intp]
+
+    def where(self, kept: NDArray[np.bool_]) -> UnitValues:
+        """Return some of the values only."""
+        return UnitValues(values=self.values[kept], units=self.units[kept])
+
+
+def change_of_medians(before: UnitValues, after: UnitValues, *, units: int) -> Estimate | None:
+    """Return the relative change of the pooled median between two arms over the same units."""
+    if not len(before.values) or not len(after.values):
         return None
+    old, new = (_Sorted.of(arm, units) for arm in (before, after))
     return _bootstrapped(
-        len(before),
-        lambda weights: _divide(_medians(after, weights), _medians(before, weights)) - 1,
+        units, lambda weights: _divide(new.medians(weights), old.medians(weights)) - 1
     )
 
 
-def _medians(units: Sequence[Sequence[float]], weights: Floats) -> Floats:
-    """Return the pooled median for each row of unit weights; nan where nothing is drawn."""
-    pairs = sorted((value, unit) for unit, values in enumerate(units) for value in values)
-    values = np.asarray([value for value, _ in pairs], dtype=np.float64)
-    reach = np.cumsum(weights[:, [unit for _, unit in pairs]], axis=1)
-    total = reach[:, -1:]
-    # The middle value of an odd count, the mean of the two middle ones of an even count.
-    lower = np.argmax(reach >= np.floor((total + 1) / 2), axis=1)
-    upper = np.argmax(reach >= np.floor(total / 2) + 1, axis=1)
-    found = (values[lower] + values[upper]) / 2
-    return np.where(total[:, 0] > 0, found, np.nan)
+@dataclass(frozen=True, kw_only=True)
+class _Sorted:
+    """Values in order, in blocks; `in_block` counts what each unit has in each block, (units, blocks).
+
+    So a weighted median is found in two steps: its block by a product of matrices, then its place.
+    """
+
+    values: Floats
+    units: NDArray[np.intp]
+    size: int
+    in_block: Floats
+
+    @classmethod
+    def of(cls, arm: UnitValues, units: int) -> _Sorted:
+        order = np.argsort(arm.values, kind="stable")
+        size = math.ceil(math.sqrt(len(order)))
+        blocks = math.ceil(len(order) / size)
+        cells = arm.units[order] * blocks + np.arange(len(order)) // size
+        in_block = np.bincount(cells, minlength=units * blocks).astype(np.float64)
+        return cls(
+            values=arm.values[order],
+            units=arm.units[order],
+            size=size,
+            in_block=in_block.reshape(units, blocks),
+        )
+
+    def medians(self, weights: Floats) -> Floats:
+        """Return the pooled median for each row of unit weights; nan where nothing is drawn."""
+        reach = np.cumsum(weights @ self.in_block, axis=1)
+        total = reach[:, -1]
+        # The middle value of an odd count, the mean of the two middle ones of an even count.
+        lower = self._at(np.floor((total + 1) / 2), reach, weights)
+        upper = self._at(np.floor(total / 2) + 1, reach, weights)
+        return np.where(total > 0, (lower + upper) / 2, np.nan)
+
+    def _at(self, rank: Floats, reach: Floats, weights: Floats) -> Floats:
+        """Return the value of a rank, counted from 1, for each row of weights."""
+        block = np.argmax(reach >= rank[:, None], axis=1)
+        row = np.arange(len(rank))
+        before = np.where(block > 0, reach[row, block - 1], 0.0)
+        place = block[:, None] * self.size + np.arange(self.size)
+        inside = place < len(self.values)
+        place = np.minimum(place, len(self.values) - 1)
+        drawn = weights[row[:, None], self.units[place]] * inside
+        step = np.argmax(before[:, None] + np.cumsum(drawn, axis=1) >= rank[:, None], axis=1)
+        return self.values[place[row, step]]
 
 
 def swapped_distance_p95(

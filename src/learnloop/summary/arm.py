@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from learnloop import stats
 from learnloop.stats import Estimate, UnitSums
-from learnloop.summary.row import (
-    COSTS,
-    CostName,
-    Row,
-    by_task,
-    by_unit,
-    mean,
-    rows_of,
-    tool_shares,
-    unit_means,
-)
+from learnloop.summary.row import COSTS, CostName, Row, rows_of, tool_counts, tool_shares
+from learnloop.summary.table import Table, table_of
 from learnloop.task import Task
 from learnloop.trace import Trace
 
@@ -108,86 +101,90 @@ def summarize(
         tasks: the tasks by id, for their groups and kinds.
         attempts: rollouts planned for every task of `tasks`; 0 takes what has a trace as planned.
     """
-    return summarize_rows(rows_of(traces, tasks, attempts=attempts))
+    return summarize_table(table_of(rows_of(traces, tasks, attempts=attempts)))
 
 
-def summarize_rows(rows: Sequence[Row]) -> ArmSummary:
+def summarize_table(table: Table) -> ArmSummary:
     """Return the summary of rows of one arm (see `summarize`)."""
-    kinds = sorted({row.kind for row in rows})
+    kinds = sorted({row.kind for row in table.rows})
     if len(kinds) < 2:
-        return _summary(rows, {})
-    slices = {kind: _summary([row for row in rows if row.kind == kind], {}) for kind in kinds}
-    return _summary(rows, slices)
+        return _summary(table, {})
+    return _summary(table, {kind: _summary(of_kind(table, kind), {}) for kind in kinds})
 
 
-def _summary(rows: Sequence[Row], kinds: Mapping[str, ArmSummary]) -> ArmSummary:
-    graded = [row for row in rows if not row.lost]
-    per_task = Counter(row.task_id for row in rows)
-    k = max(Counter(row.task_id for row in graded).values(), default=0)
+def of_kind(table: Table, kind: str) -> Table:
+    """Return the rows on tasks of one kind."""
+    return table.where(np.fromiter((row.kind == kind for row in table.rows), np.bool_, len(table)))
+
+
+def _summary(table: Table, kinds: Mapping[str, ArmSummary]) -> ArmSummary:
+    graded = table.where(table["lost"] == 0)
+    k = int(graded.rows_of_task.max(initial=0))
     return ArmSummary(
-        tasks=len(per_task),
-        units=len(by_unit(rows)),
-        attempts=max(per_task.values(), default=0),
-        planned=len(rows),
+        tasks=table.task_count,
+        units=table.unit_count,
+        attempts=int(table.rows_of_task.max(initial=0)),
+        planned=len(table),
         graded=len(graded),
-        agent_faults=sum(row.agent_fault for row in graded),
-        lost=dict(sorted(Counter(row.lost for row in rows if row.lost).items())),
-        score=_share(graded, lambda row: row.score),
-        correct=_share(graded, lambda row: row.correct),
-        score_planned=_share(rows, lambda row: row.score),
-        correct_planned=_share(rows, lambda row: row.correct),
+        agent_faults=sum(row.agent_fault for row in graded.rows),
+        lost=dict(sorted(Counter(row.lost for row in table.rows if row.lost).items())),
+        score=_share(graded, "score"),
+        correct=_share(graded, "correct"),
+        score_planned=_share(table, "score"),
+        correct_planned=_share(table, "correct"),
         k=k,
-        pass_at_1=_share(graded, lambda row: float(row.solved)),
+        pass_at_1=_share(graded, "solved"),
         pass_at_k=_of_k(graded, k, stats.pass_at_k),
         pass_hat_k=_of_k(graded, k, stats.pass_hat_k),
-        costs={name: _cost(graded, name) for name in COSTS} if graded else {},
-        calls_per_tool=calls_per_tool(graded),
-        tool_shares=tool_shares(graded),
-        calls_not_run=sum(row.calls_not_run for row in graded),
-        bad_calls=_share(graded, lambda row: float(row.bad_call)),
-        valid=_share(graded, lambda row: row.valid),
-        correct_given_valid=_share([r for r in graded if r.valid > 0], lambda row: row.correct),
+        costs={name: _cost(graded, name) for name in COSTS} if len(graded) else {},
+        calls_per_tool=calls_per_tool(graded.rows),
+        tool_shares=tool_shares(graded.rows),
+        calls_not_run=sum(row.calls_not_run for row in graded.rows),
+        bad_calls=_share(graded, "bad_call"),
+        valid=_share(graded, "valid"),
+        correct_given_valid=_share(graded.where(graded["valid"] > 0), "correct"),
         kinds=kinds,
     )
 
 
-def _share(rows: Sequence[Row], pick: Callable[[Row], float]) -> Estimate | None:
-    return stats.clustered_share(unit_means(rows, pick), len(rows))
+def _share(table: Table, name: str) -> Estimate | None:
+    return stats.clustered_share(table.unit_means(table[name]).tolist(), len(table))
 
 
-def _of_k(
-    rows: Sequence[Row], k: int, formula: Callable[[int, int, int], float]
-) -> Estimate | None:
+def _of_k(table: Table, k: int, formula: Callable[[int, int, int], float]) -> Estimate | None:
     """Apply pass@k or pass^k to tasks with at least k graded attempts, others are left out."""
     if k < 2:
         return None
-    full = [task for task in by_task(rows).values() if len(task) >= k]
-    value = {t[0].task_id: formula(len(t), sum(r.solved for r in t), k) for t in full}
-    return _share([t[0] for t in full], lambda row: value[row.task_id])
+    full = table.where((table.rows_of_task >= k)[table.task])
+    solved = np.bincount(full.task, full["solved"], full.task_count)
+    known: dict[tuple[int, int], float] = {}
+    values: list[float] = []
+    for n, c in zip(full.rows_of_task.tolist(), solved.tolist(), strict=True):
+        if (n, int(c)) not in known:
+            known[n, int(c)] = formula(n, int(c), k)
+        values.append(known[n, int(c)])
+    means = full.unit_means_of_tasks(np.asarray(values))
+    return stats.clustered_share(means.tolist(), full.task_count)
 
 
-def _cost(rows: Sequence[Row], name: CostName) -> CostSummary:
-    center = stats.cost_mean(unit_means(rows, lambda row: row.costs[name]))
+def _cost(graded: Table, name: CostName) -> CostSummary:
+    cost, solved = graded[name], graded["solved"]
+    center = stats.cost_mean(graded.unit_means(cost).tolist())
     assert center is not None, "called with graded rows only"
-    solved = [row.costs[name] for row in rows if row.solved]
-    units = by_unit(rows).values()
-    counts = [float(sum(r.solved for r in unit)) for unit in units]
-
-    def cost_of(some: Iterable[Row]) -> float:
-        return sum(row.costs[name] for row in some)
-
+    counts = graded.unit_sums(solved)
+    right = cost[solved > 0]
     return CostSummary(
         mean=center,
-        p50=stats.quantile([row.costs[name] for row in rows], 0.5),
+        p50=float(np.quantile(cost, 0.5)),
         correct_mean=stats.ratio_of_sums(
-            UnitSums(top=[cost_of(r for r in u if r.solved) for u in units], bottom=counts)
+            UnitSums(top=graded.unit_sums(cost * solved), bottom=counts)
         ),
-        correct_p50=stats.quantile(solved, 0.5) if solved else None,
-        per_solved=stats.ratio_of_sums(UnitSums(top=[cost_of(u) for u in units], bottom=counts)),
+        correct_p50=float(np.quantile(right, 0.5)) if len(right) else None,
+        per_solved=stats.ratio_of_sums(UnitSums(top=graded.unit_sums(cost), bottom=counts)),
     )
 
 
 def calls_per_tool(rows: Sequence[Row]) -> dict[str, float]:
     """Return the mean number of calls a rollout makes to each tool that was called at all."""
-    tools = sorted({tool for row in rows for tool in row.tools})
-    return {tool: mean([float(row.tools.get(tool, 0)) for row in rows]) for tool in tools}
+    counts = tool_counts(rows)
+    return {tool: counts[tool] / len(rows) for tool in sorted(counts)}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from learnloop import stats
-from learnloop.stats import Estimate, UnitSums
-from learnloop.summary.arm import ArmSummary, summarize_rows
-from learnloop.summary.row import COSTS, CostName, Row, by_task, mean, rows_of
+from learnloop.stats import Estimate, UnitSums, UnitValues
+from learnloop.summary.arm import ArmSummary, of_kind, summarize_table
+from learnloop.summary.row import COSTS, CostName, rows_of
+from learnloop.summary.table import Floats, Names, Table, table_of
 from learnloop.task import Task
 from learnloop.trace import Trace
 
@@ -112,17 +115,15 @@ def compare(
     """
     old = rows_of(before, tasks, attempts=attempts)
     new = rows_of(after, tasks, attempts=attempts)
+    names = Names.of((*old, *new))
+    ours, theirs = table_of(old, names), table_of(new, names)
     kinds = sorted({row.kind for row in (*old, *new)})
-    whole = _compare(old, new, summarize_rows(old), summarize_rows(new))
-    return replace(whole, kinds=_slices(old, new, kinds)) if len(kinds) > 1 else whole
+    whole = _compare(ours, theirs)
+    return replace(whole, kinds=_slices(ours, theirs, kinds)) if len(kinds) > 1 else whole
 
 
-def _slices(old: Sequence[Row], new: Sequence[Row], kinds: Sequence[str]) -> dict[str, Comparison]:
-    parts = dict[str, Comparison]()
-    for kind in kinds:
-        ours = [row for row in old if row.kind == kind]
-        theirs = [row for row in new if row.kind == kind]
-        parts[kind] = _compare(ours, theirs, summarize_rows(ours), summarize_rows(theirs))
+def _slices(old: Table, new: Table, kinds: Sequence[str]) -> dict[str, Comparison]:
+    parts = {kind: _compare(of_kind(old, kind), of_kind(new, kind)) for kind in kinds}
     score = stats.holm({k: c.score.p for k, c in parts.items() if c.score})
     correct = stats.holm({k: c.correct.p for k, c in parts.items() if c.correct})
     valid = stats.holm({k: c.valid.p for k, c in parts.items() if c.valid})
@@ -137,57 +138,40 @@ def _slices(old: Sequence[Row], new: Sequence[Row], kinds: Sequence[str]) -> dic
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Pair:
-    """One task's graded rows in both arms."""
-
-    task_id: str
-    unit: str
-    before: tuple[Row, ...]
-    after: tuple[Row, ...]
-
-    def difference(self, pick: Callable[[Row], float]) -> float:
-        return mean([pick(r) for r in self.after]) - mean([pick(r) for r in self.before])
-
-
-def _compare(
-    old: Sequence[Row], new: Sequence[Row], before: ArmSummary, after: ArmSummary
-) -> Comparison:
-    pairs = _pairs(old, new)
-    change = {pair.task_id: pair.difference(lambda row: row.correct) for pair in pairs}
-    by_format, by_answers = _gain_split(pairs)
+def _compare(old: Table, new: Table) -> Comparison:
+    before, after = summarize_table(old), summarize_table(new)
+    pair = _paired(old.where(old["lost"] == 0), new.where(new["lost"] == 0))
+    gain = pair.before.gain_of_tasks(pair.after, "correct")
+    ids = pair.before.task_ids
+    by_format, by_answers = _gain_split(pair)
     coverage = min(before.coverage, after.coverage)
     return Comparison(
         before=before,
         after=after,
-        tasks=len(pairs),
-        units=len({pair.unit for pair in pairs}),
+        tasks=pair.before.task_count,
+        units=pair.before.unit_count,
         coverage=coverage,
-        refused=_refusal(coverage, len(pairs)),
-        score=_contrast(pairs, lambda row: row.score),
-        correct=_contrast(pairs, lambda row: row.correct),
-        valid=_contrast(pairs, lambda row: row.valid),
+        refused=_refusal(coverage, pair.before.task_count),
+        score=_contrast(pair, "score"),
+        correct=_contrast(pair, "correct"),
+        valid=_contrast(pair, "valid"),
         gain_by_format=by_format,
         gain_by_answers=by_answers,
-        wins=tuple(task_id for task_id, d in change.items() if d > 0),
-        losses=tuple(task_id for task_id, d in change.items() if d < 0),
-        costs={name: _cost_change(pairs, name) for name in COSTS},
+        wins=tuple(ids[i] for i in np.flatnonzero(gain > 0).tolist()),
+        losses=tuple(ids[i] for i in np.flatnonzero(gain < 0).tolist()),
+        costs={name: _cost_change(pair, name) for name in COSTS},
     )
 
 
-def _pairs(old: Sequence[Row], new: Sequence[Row]) -> list[_Pair]:
-    ours = by_task([row for row in old if not row.lost])
-    theirs = by_task([row for row in new if not row.lost])
-    return [
-        _Pair(
-            task_id=task_id,
-            unit=rows[0].unit,
-            before=tuple(rows),
-            after=tuple(theirs[task_id]),
-        )
-        for task_id, rows in ours.items()
-        if task_id in theirs
-    ]
+class _Pair(NamedTuple):
+    """Both arms' graded rows on the tasks that both have; their tasks and units are numbered alike."""
+
+    before: Table
+    after: Table
+
+
+def _paired(before: Table, after: Table) -> _Pair:
+    return _Pair(before.on_tasks_of(after), after.on_tasks_of(before))
 
 
 def _refusal(coverage: float, tasks: int) -> str:
@@ -198,16 +182,9 @@ def _refusal(coverage: float, tasks: int) -> str:
     return ""
 
 
-def _per_unit(pairs: Sequence[_Pair]) -> dict[str, list[_Pair]]:
-    found = dict[str, list[_Pair]]()
-    for pair in pairs:
-        found.setdefault(pair.unit, []).append(pair)
-    return {unit: found[unit] for unit in sorted(found)}
-
-
-def _contrast(pairs: Sequence[_Pair], pick: Callable[[Row], float]) -> Contrast | None:
-    units = _per_unit(pairs).values()
-    differences = [mean([pair.difference(pick) for pair in unit]) for unit in units]
+def _contrast(pair: _Pair, name: str) -> Contrast | None:
+    gain = pair.before.gain_of_tasks(pair.after, name)
+    differences: list[float] = pair.before.unit_means_of_tasks(gain).tolist()
     found = stats.plus_two_t(differences)
     if found is None:
         return None
@@ -216,85 +193,54 @@ def _contrast(pairs: Sequence[_Pair], pick: Callable[[Row], float]) -> Contrast 
     )
 
 
-def _gain_split(pairs: Sequence[_Pair]) -> tuple[float | None, float | None]:
+def _gain_split(pair: _Pair) -> tuple[float | None, float | None]:
     """Split the gain in `correct` = valid x (correct given valid), halves of the product shared."""
-    old, new = _valid_and_right(pairs, "before"), _valid_and_right(pairs, "after")
-    if old is None or new is None:
+    if not pair.before.task_count:
         return None, None
+    old, new = _valid_and_right(pair.before), _valid_and_right(pair.after)
     by_format = (new[0] - old[0]) * (new[1] + old[1]) / 2
     by_answers = (new[1] - old[1]) * (new[0] + old[0]) / 2
     return by_format, by_answers
 
 
-def _valid_and_right(
-    pairs: Sequence[_Pair], arm: Literal["before", "after"]
-) -> tuple[float, float] | None:
+def _valid_and_right(arm: Table) -> tuple[float, float]:
     """Return the share of readable answers and the share of those that are right.
 
     Units weigh alike, as in the headline, so that the two parts add up to its difference.
     """
-    if not pairs:
-        return None
-
-    def share(pick: Callable[[Row], float]) -> float:
-        units = _per_unit(pairs).values()
-        return mean([mean([mean([pick(r) for r in rows(pair)]) for pair in u]) for u in units])
-
-    def rows(pair: _Pair) -> tuple[Row, ...]:
-        return pair.before if arm == "before" else pair.after
-
-    valid, right = share(lambda row: row.valid), share(lambda row: row.correct)
+    valid, right = (float(arm.unit_means(arm[name]).mean()) for name in ("valid", "correct"))
     return valid, right / valid if valid > 0 else 0.0
 
 
-def _cost_change(pairs: Sequence[_Pair], name: CostName) -> CostChange:
-    units = list(_per_unit(pairs).values())
-    old = [[row for pair in unit for row in pair.before] for unit in units]
-    new = [[row for pair in unit for row in pair.after] for unit in units]
-    old_right = [[row for row in unit if row.solved] for unit in old]
-    new_right = [[row for row in unit if row.solved] for unit in new]
-    return CostChange(
-        all_rollouts=_paired_change(pairs, name),
-        both_correct=_paired_change(_solved_by_both(pairs), name),
-        among_correct=stats.change_of_ratios(
-            _sums(old_right, old_right, name), _sums(new_right, new_right, name)
-        ),
-        per_solved=stats.change_of_ratios(_sums(old, old_right, name), _sums(new, new_right, name)),
-        p50_correct=stats.change_of_medians(
-            [[row.costs[name] for row in unit] for unit in old_right],
-            [[row.costs[name] for row in unit] for unit in new_right],
-        ),
-    )
-
-
-def _sums(
-    cost_of: Sequence[Sequence[Row]], count_of: Sequence[Sequence[Row]], name: CostName
-) -> UnitSums:
-    return UnitSums(
-        top=[sum(row.costs[name] for row in unit) for unit in cost_of],
-        bottom=[float(len(unit)) for unit in count_of],
-    )
-
-
-def _solved_by_both(pairs: Sequence[_Pair]) -> list[_Pair]:
-    kept = [
-        replace(
-            pair,
-            before=tuple(row for row in pair.before if row.solved),
-            after=tuple(row for row in pair.after if row.solved),
-        )
-        for pair in pairs
+def _cost_change(pair: _Pair, name: CostName) -> CostChange:
+    solved = _paired(*(arm.where(arm["solved"] > 0) for arm in pair))
+    right = [_sums(arm, name, among=arm["solved"]) for arm in pair]
+    every = [
+        UnitSums(top=arm.unit_sums(arm[name]), bottom=sums.bottom)
+        for arm, sums in zip(pair, right, strict=True)
     ]
-    return [pair for pair in kept if pair.before and pair.after]
+    return CostChange(
+        all_rollouts=_paired_change(pair, name),
+        both_correct=_paired_change(solved, name),
+        among_correct=stats.change_of_ratios(*right),
+        per_solved=stats.change_of_ratios(*every),
+        p50_correct=stats.change_of_medians(
+            *(UnitValues(values=a[name], units=a.unit).where(a["solved"] > 0) for a in pair),
+            units=pair.before.unit_count,
+        ),
+    )
 
 
-def _paired_change(pairs: Sequence[_Pair], name: CostName) -> Estimate | None:
-    units = _per_unit(pairs).values()
-    before = [mean([mean([r.costs[name] for r in p.before]) for p in unit]) for unit in units]
-    after = [mean([mean([r.costs[name] for r in p.after]) for p in unit]) for unit in units]
-    if all(b > 0 and a > 0 for b, a in zip(before, after, strict=True)):
-        return stats.log_ratio(list(zip(before, after, strict=True)))
+def _sums(arm: Table, name: CostName, *, among: Floats) -> UnitSums:
+    """Return each unit's cost and count of the rows that `among` marks with 1."""
+    return UnitSums(top=arm.unit_sums(arm[name] * among), bottom=arm.unit_sums(among))
+
+
+def _paired_change(pair: _Pair, name: CostName) -> Estimate | None:
+    before, after = (arm.unit_means(arm[name]) for arm in pair)
+    if bool(np.all(before > 0)) and bool(np.all(after > 0)):
+        return stats.log_ratio(list(zip(before.tolist(), after.tolist(), strict=True)))
     ones = [1.0] * len(before)
     return stats.change_of_ratios(
-        UnitSums(top=before, bottom=ones), UnitSums(top=after, bottom=ones)
+        UnitSums(top=before.tolist(), bottom=ones), UnitSums(top=after.tolist(), bottom=ones)
     )

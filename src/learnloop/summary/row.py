@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -77,26 +77,26 @@ def _blank(task_id: str, task: Task | None, lost: str) -> Row:
 def _row(trace: Trace, task: Task | None) -> Row:
     if not _has_score(trace):
         return _blank(trace.task_id, task, trace.failure.kind if trace.failure else "no_score")
-    blank = _blank(trace.task_id, task, "")
+    run = trace.calls_run
     # An agent fault that no grader scored is a failure of the agent, not a missing number.
     score = trace.score or Score(value=0.0, correct=0.0, parts={"valid": 0.0})
     return Row(
-        task_id=blank.task_id,
-        unit=blank.unit,
-        kind=blank.kind,
+        task_id=trace.task_id,
+        unit=(task.group or task.id) if task else trace.task_id,
+        kind=task.kind if task else "",
         score=score.value,
         correct=score.correct,
         valid=score.parts.get("valid", 1.0),
         agent_fault=trace.outcome == "agent_fault",
         bad_call=has_bad_call(trace, task),
         costs={
-            "calls": float(len(trace.calls_run)),
+            "calls": float(len(run)),
             "rounds": float(trace.rounds),
             "tokens": float(trace.tokens_total),
             "latency_s": trace.latency_s,
         },
-        tools=Counter(record.call.name for record in trace.calls_run),
-        calls_not_run=len(trace.calls) - len(trace.calls_run),
+        tools=Counter([record.call.name for record in run]),
+        calls_not_run=len(trace.calls) - len(run),
     )
 
 
@@ -128,16 +128,17 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def unit_means(rows: Sequence[Row], pick: Callable[[Row], float]) -> list[float]:
-    """Return one mean a unit: attempts are averaged within tasks, tasks within units."""
-    return [
-        mean([mean([pick(row) for row in task]) for task in by_task(unit).values()])
-        for unit in by_unit(rows).values()
-    ]
+def tool_counts(rows: Iterable[Row]) -> Counter[str]:
+    """Return how many calls went to each tool."""
+    counts = Counter[str]()
+    for row in rows:
+        for tool, calls in row.tools.items():
+            counts[tool] += calls
+    return counts
 
 
 def tool_shares(rows: Sequence[Row]) -> dict[str, float]:
     """Return which share of all calls went to each tool; empty when there were no calls."""
-    counts = sum((Counter(row.tools) for row in rows), Counter[str]())
+    counts = tool_counts(rows)
     total = counts.total()
     return {tool: counts[tool] / total for tool in sorted(counts)} if total else {}

@@ -1,0 +1,155 @@
+"""A table: rows of an arm as columns, for means and sums over tasks and units of many rollouts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.summary.row import COSTS, Row
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+_ROUNDING = 1e-12
+"""Means that are equal on paper may differ by so much, as their terms were added in another order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """Numbers for tasks and units, in the order of their names; arms that are compared share them."""
+
+    tasks: Mapping[str, int]
+    units: Mapping[str, int]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Names:
+        """Return the names that rows hold."""
+        pairs = {(row.task_id, row.unit) for row in rows}
+        return cls(tasks=_ranks(task for task, _ in pairs), units=_ranks(unit for _, unit in pairs))
+
+
+def _ranks(names: Iterable[str]) -> dict[str, int]:
+    return {name: rank for rank, name in enumerate(sorted({*names}))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of one arm, N of them, on T tasks in U units; tasks and units come in order of their names.
+
+    Attributes:
+        rows: the rows themselves, (N,).
+        columns: one number a row, (N,), by name: score, correct, valid, solved, bad_call, lost, and costs.
+        codes: number of each row's task and unit, (N,) each.
+        task: index of each row's task among the T, (N,).
+        unit: index of each row's unit among the U, (N,).
+        unit_of_task: index of each task's unit, (T,).
+        first: one row of each task, (T,).
+        unit_count: U.
+    """
+
+    rows: Sequence[Row]
+    columns: Mapping[str, Floats]
+    codes: tuple[Ints, Ints]
+    task: Ints
+    unit: Ints
+    unit_of_task: Ints
+    first: Ints
+    unit_count: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.columns[name]
+
+    @property
+    def task_count(self) -> int:
+        """Return T."""
+        return len(self.first)
+
+    @property
+    def task_ids(self) -> list[str]:
+        """Return the ids of the tasks."""
+        places: list[int] = self.first.tolist()
+        return [self.rows[place].task_id for place in places]
+
+    @property
+    def rows_of_task(self) -> Ints:
+        """Return how many rows each task has, (T,)."""
+        return np.bincount(self.task, minlength=self.task_count)
+
+    def where(self, kept: Mask) -> Table:
+        """Return the table of some rows only."""
+        return _indexed(
+            list(compress(self.rows, kept.tolist())),
+            {name: column[kept] for name, column in self.columns.items()},
+            (self.codes[0][kept], self.codes[1][kept]),
+        )
+
+    def on_tasks_of(self, other: Table) -> Table:
+        """Return the table of the tasks that another one has too; both must share their names."""
+        return self.where(np.isin(self.codes[0], other.codes[0]))
+
+    def task_means(self, values: Floats) -> Floats:
+        """Return the mean of each task's rows, (T,)."""
+        return np.bincount(self.task, values, self.task_count) / self.rows_of_task
+
+    def unit_means_of_tasks(self, values: Floats) -> Floats:
+        """Return the mean of each unit's tasks, (U,), of one value a task."""
+        counts = np.bincount(self.unit_of_task, minlength=self.unit_count)
+        return np.bincount(self.unit_of_task, values, self.unit_count) / counts
+
+    def unit_means(self, values: Floats) -> Floats:
+        """Return one mean a unit, (U,): attempts are averaged within tasks, tasks within units."""
+        return self.unit_means_of_tasks(self.task_means(values))
+
+    def unit_sums(self, values: Floats) -> list[float]:
+        """Return the sum of each unit's rows, (U,)."""
+        return np.bincount(self.unit, values, self.unit_count).tolist()
+
+    def gain_of_tasks(self, after: Table, name: str) -> Floats:
+        """Return by how much each task's mean is higher in a table on the same tasks, (T,)."""
+        gain = after.task_means(after[name]) - self.task_means(self[name])
+        gain[np.abs(gain) < _ROUNDING] = 0.0
+        return gain
+
+
+def table_of(rows: Sequence[Row], names: Names | None = None) -> Table:
+    """Return rows as a table, numbered by `names`, which must hold all of theirs."""
+    names = names or Names.of(rows)
+    columns = {
+        "score": _column(row.score for row in rows),
+        "correct": _column(row.correct for row in rows),
+        "valid": _column(row.valid for row in rows),
+        "solved": _column(row.solved for row in rows),
+        "bad_call": _column(row.bad_call for row in rows),
+        "lost": _column(bool(row.lost) for row in rows),
+    }
+    for cost in COSTS:
+        columns[cost] = _column(row.costs.get(cost, 0.0) for row in rows)
+    tasks = np.fromiter((names.tasks[row.task_id] for row in rows), np.intp, len(rows))
+    units = np.fromiter((names.units[row.unit] for row in rows), np.intp, len(rows))
+    return _indexed(rows, columns, (tasks, units))
+
+
+def _column(values: Iterable[float]) -> Floats:
+    return np.fromiter(values, np.float64)
+
+
+def _indexed(rows: Sequence[Row], columns: Mapping[str, Floats], codes: tuple[Ints, Ints]) -> Table:
+    _, first, task = np.unique(codes[0], return_index=True, return_inverse=True)
+    units, unit = np.unique(codes[1], return_inverse=True)
+    return Table(
+        rows=rows,
+        columns=columns,
+        codes=codes,
+        task=task,
+        unit=unit,
+        unit_of_task=unit[first],
+        first=first,
+        unit_count=len(units),
+    )
