@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from learnloop.arms import differing_settings, find_arm, shared_split
 from learnloop.cli.options import InProject
 from learnloop.errors import UsageError
@@ -56,6 +58,7 @@ def _fields(found: Comparison) -> dict[str, object]:
         "gain_ci": [gain.difference.low, gain.difference.high] if gain else None,
         "p": gain.p if gain else None,
         "costs": {name: _change(change.both_correct) for name, change in found.costs.items()},
+        "rerun": asdict(found.rerun) if found.rerun else None,
         "wins": len(found.wins),
         "losses": len(found.losses),
         "kinds": {kind: _fields(part) for kind, part in found.kinds.items()},

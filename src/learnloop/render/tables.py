@@ -77,6 +77,8 @@ def compare_table(found: Comparison, *, width: int = 80) -> RenderableType:
         for kind, part in found.kinds.items():
             _change_row(kinds, f"{kind} ({part.tasks})", kind_rows(part, None)[0], width)
         parts += [Text(), kinds]
+    if found.rerun:
+        parts += [Text(), Text(f"{found.rerun.words}.")]
     parts += [
         Text(),
         Text(f"before: {counts(found.before)}"),

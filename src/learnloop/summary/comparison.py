@@ -11,6 +11,7 @@ import numpy as np
 from learnloop import stats
 from learnloop.stats import Estimate, UnitSums, UnitValues
 from learnloop.summary.arm import ArmSummary, of_kind, summarize_table
+from learnloop.summary.rerun import Rerun, rerun
 from learnloop.summary.row import COSTS, CostName, rows_of
 from learnloop.summary.table import Floats, Names, Table, table_of
 from learnloop.task import Task
@@ -78,6 +79,7 @@ class Comparison:
         gain_by_answers: the part that better answers among readable ones explain.
         wins: tasks that got better in `correct`; `losses` those that got worse.
         costs: by name: calls, rounds, tokens, latency_s.
+        rerun: the original tried again for the candidate's budget; None when it was tried too rarely.
         kinds: the same comparison for each kind, p values Holm-corrected; empty in slices.
     """
 
@@ -95,6 +97,7 @@ class Comparison:
     wins: tuple[str, ...]
     losses: tuple[str, ...]
     costs: Mapping[CostName, CostChange]
+    rerun: Rerun | None = None
     kinds: Mapping[str, Comparison] = field(default_factory=dict[str, "Comparison"])
 
 
@@ -160,6 +163,7 @@ def _compare(old: Table, new: Table) -> Comparison:
         wins=tuple(ids[i] for i in np.flatnonzero(gain > 0).tolist()),
         losses=tuple(ids[i] for i in np.flatnonzero(gain < 0).tolist()),
         costs={name: _cost_change(pair, name) for name in COSTS},
+        rerun=rerun(*pair),
     )
 
 
