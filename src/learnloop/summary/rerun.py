@@ -69,7 +69,8 @@ def rerun(before: Table, after: Table) -> Rerun | None:
     gain = ours.task_means(ours["solved"]) - best
     beyond = stats.plus_two_t(tried.unit_means_of_tasks(gain).tolist())
     reached = stats.clustered_share(tried.unit_means_of_tasks(best).tolist(), tried.task_count)
-    assert beyond is not None and reached is not None, "there are tasks"
+    assert beyond is not None, "there are tasks"
+    assert reached is not None, "there are tasks"
     return Rerun(k=k, cost=cost, best=reached, beyond=beyond, tasks=tried.task_count)
 
 
