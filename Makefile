@@ -81,6 +81,7 @@ format: $(DEV)
 bench: $(DEV)
 	$(BIN)/python bench/runner.py --check
 	$(BIN)/python bench/store.py --check
+	$(BIN)/python bench/comparison.py --check
 	$(BIN)/python bench/demo.py --check
 
 clean:

@@ -106,19 +106,15 @@ def summarize(
 
 def summarize_table(table: Table) -> ArmSummary:
     """Return the summary of rows of one arm (see `summarize`)."""
-    kinds = sorted({row.kind for row in table.rows})
+    kinds = table.kinds
     if len(kinds) < 2:
         return _summary(table, {})
-    return _summary(table, {kind: _summary(of_kind(table, kind), {}) for kind in kinds})
-
-
-def of_kind(table: Table, kind: str) -> Table:
-    """Return the rows on tasks of one kind."""
-    return table.where(np.fromiter((row.kind == kind for row in table.rows), np.bool_, len(table)))
+    return _summary(table, {kind: _summary(table.of_kind(kind), {}) for kind in kinds})
 
 
 def _summary(table: Table, kinds: Mapping[str, ArmSummary]) -> ArmSummary:
     graded = table.where(table["lost"] == 0)
+    rows = graded.rows
     k = int(graded.rows_of_task.max(initial=0))
     return ArmSummary(
         tasks=table.task_count,
@@ -126,8 +122,8 @@ def _summary(table: Table, kinds: Mapping[str, ArmSummary]) -> ArmSummary:
         attempts=int(table.rows_of_task.max(initial=0)),
         planned=len(table),
         graded=len(graded),
-        agent_faults=sum(row.agent_fault for row in graded.rows),
-        lost=dict(sorted(Counter(row.lost for row in table.rows if row.lost).items())),
+        agent_faults=sum(row.agent_fault for row in rows),
+        lost=dict(sorted(Counter(row.lost for row in table.where(table["lost"] > 0).rows).items())),
         score=_share(graded, "score"),
         correct=_share(graded, "correct"),
         score_planned=_share(table, "score"),
@@ -137,9 +133,9 @@ def _summary(table: Table, kinds: Mapping[str, ArmSummary]) -> ArmSummary:
         pass_at_k=_of_k(graded, k, stats.pass_at_k),
         pass_hat_k=_of_k(graded, k, stats.pass_hat_k),
         costs={name: _cost(graded, name) for name in COSTS} if len(graded) else {},
-        calls_per_tool=calls_per_tool(graded.rows),
-        tool_shares=tool_shares(graded.rows),
-        calls_not_run=sum(row.calls_not_run for row in graded.rows),
+        calls_per_tool=calls_per_tool(rows),
+        tool_shares=tool_shares(rows),
+        calls_not_run=sum(row.calls_not_run for row in rows),
         bad_calls=_share(graded, "bad_call"),
         valid=_share(graded, "valid"),
         correct_given_valid=_share(graded.where(graded["valid"] > 0), "correct"),

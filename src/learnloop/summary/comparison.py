@@ -10,7 +10,7 @@ import numpy as np
 
 from learnloop import stats
 from learnloop.stats import Estimate, UnitSums, UnitValues
-from learnloop.summary.arm import ArmSummary, of_kind, summarize_table
+from learnloop.summary.arm import ArmSummary, summarize_table
 from learnloop.summary.rerun import Rerun, rerun
 from learnloop.summary.row import COSTS, CostName, rows_of
 from learnloop.summary.table import Floats, Names, Table, table_of
@@ -120,13 +120,13 @@ def compare(
     new = rows_of(after, tasks, attempts=attempts)
     names = Names.of((*old, *new))
     ours, theirs = table_of(old, names), table_of(new, names)
-    kinds = sorted({row.kind for row in (*old, *new)})
+    kinds = list(names.kinds)
     whole = _compare(ours, theirs)
     return replace(whole, kinds=_slices(ours, theirs, kinds)) if len(kinds) > 1 else whole
 
 
 def _slices(old: Table, new: Table, kinds: Sequence[str]) -> dict[str, Comparison]:
-    parts = {kind: _compare(of_kind(old, kind), of_kind(new, kind)) for kind in kinds}
+    parts = {kind: _compare(old.of_kind(kind), new.of_kind(kind)) for kind in kinds}
     score = stats.holm({k: c.score.p for k, c in parts.items() if c.score})
     correct = stats.holm({k: c.correct.p for k, c in parts.items() if c.correct})
     valid = stats.holm({k: c.valid.p for k, c in parts.items() if c.valid})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from learnloop.task import Task
 from learnloop.trace import Score, Trace
@@ -15,8 +15,7 @@ CostName = Literal["calls", "rounds", "tokens", "latency_s"]
 COSTS: tuple[CostName, ...] = ("calls", "rounds", "tokens", "latency_s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """One planned rollout in numbers.
 
     `lost` names the failure kind of a rollout without a score and is empty otherwise; a lost
@@ -33,8 +32,8 @@ class Row:
     lost: str = ""
     agent_fault: bool = False
     bad_call: bool = False
-    costs: Mapping[CostName, float] = field(default_factory=dict[CostName, float])
-    tools: Mapping[str, int] = field(default_factory=dict[str, int])
+    costs: Mapping[CostName, float] = MappingProxyType({})
+    tools: Mapping[str, int] = MappingProxyType({})
     calls_not_run: int = 0
 
     @property

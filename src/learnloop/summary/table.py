@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +19,18 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """Numbers for tasks and units, in the order of their names; arms that are compared share them."""
+    """Numbers for tasks, units and kinds, in the order of their names; arms that are compared share them."""
 
     tasks: Mapping[str, int]
     units: Mapping[str, int]
+    kinds: Mapping[str, int]
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Names:
         """Return the names that rows hold."""
-        pairs = {(row.task_id, row.unit) for row in rows}
-        return cls(tasks=_ranks(task for task, _ in pairs), units=_ranks(unit for _, unit in pairs))
+        found = {(row.task_id, row.unit, row.kind) for row in rows}
+        tasks, units, kinds = zip(*found, strict=True) if found else ((), (), ())
+        return cls(tasks=_ranks(tasks), units=_ranks(units), kinds=_ranks(kinds))
 
 
 def _ranks(names: Iterable[str]) -> dict[str, int]:
@@ -41,8 +42,9 @@ class Table:
     """Rows of one arm, N of them, on T tasks in U units; tasks and units come in order of their names.
 
     Attributes:
-        rows: the rows themselves, (N,).
-        columns: one number a row, (N,), by name: score, correct, valid, solved, bad_call, lost, and costs.
+        source: the rows of the arm; `places` tells which of them these are, (N,).
+        names: what the codes mean.
+        columns: one number a row, (N,), by name: score, correct, valid, solved, bad_call, lost, kind, and costs.
         codes: number of each row's task and unit, (N,) each.
         task: index of each row's task among the T, (N,).
         unit: index of each row's unit among the U, (N,).
@@ -51,7 +53,9 @@ class Table:
         unit_count: U.
     """
 
-    rows: Sequence[Row]
+    source: Sequence[Row]
+    places: Ints
+    names: Names
     columns: Mapping[str, Floats]
     codes: tuple[Ints, Ints]
     task: Ints
@@ -61,7 +65,7 @@ class Table:
     unit_count: int
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.places)
 
     def __getitem__(self, name: str) -> Floats:
         return self.columns[name]
@@ -72,10 +76,22 @@ class Table:
         return len(self.first)
 
     @property
+    def rows(self) -> list[Row]:
+        """Return the rows themselves, (N,)."""
+        places: list[int] = self.places.tolist()
+        return [self.source[place] for place in places]
+
+    @property
     def task_ids(self) -> list[str]:
-        """Return the ids of the tasks."""
-        places: list[int] = self.first.tolist()
-        return [self.rows[place].task_id for place in places]
+        """Return the ids of the tasks, (T,)."""
+        places: list[int] = self.places[self.first].tolist()
+        return [self.source[place].task_id for place in places]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kinds of task there are."""
+        codes = {*np.unique(self["kind"]).tolist()}
+        return [kind for kind, code in self.names.kinds.items() if code in codes]
 
     @property
     def rows_of_task(self) -> Ints:
@@ -85,10 +101,14 @@ class Table:
     def where(self, kept: Mask) -> Table:
         """Return the table of some rows only."""
         return _indexed(
-            list(compress(self.rows, kept.tolist())),
+            (self.source, self.places[kept], self.names),
             {name: column[kept] for name, column in self.columns.items()},
             (self.codes[0][kept], self.codes[1][kept]),
         )
+
+    def of_kind(self, kind: str) -> Table:
+        """Return the table of one kind of task."""
+        return self.where(self["kind"] == self.names.kinds.get(kind, -1))
 
     def on_tasks_of(self, other: Table) -> Table:
         """Return the table of the tasks that another one has too; both must share their names."""
@@ -128,23 +148,31 @@ def table_of(rows: Sequence[Row], names: Names | None = None) -> Table:
         "solved": _column(row.solved for row in rows),
         "bad_call": _column(row.bad_call for row in rows),
         "lost": _column(bool(row.lost) for row in rows),
+        "kind": _column(names.kinds[row.kind] for row in rows),
     }
     for cost in COSTS:
         columns[cost] = _column(row.costs.get(cost, 0.0) for row in rows)
     tasks = np.fromiter((names.tasks[row.task_id] for row in rows), np.intp, len(rows))
     units = np.fromiter((names.units[row.unit] for row in rows), np.intp, len(rows))
-    return _indexed(rows, columns, (tasks, units))
+    return _indexed((rows, np.arange(len(rows)), names), columns, (tasks, units))
 
 
 def _column(values: Iterable[float]) -> Floats:
     return np.fromiter(values, np.float64)
 
 
-def _indexed(rows: Sequence[Row], columns: Mapping[str, Floats], codes: tuple[Ints, Ints]) -> Table:
+def _indexed(
+    origin: tuple[Sequence[Row], Ints, Names],
+    columns: Mapping[str, Floats],
+    codes: tuple[Ints, Ints],
+) -> Table:
     _, first, task = np.unique(codes[0], return_index=True, return_inverse=True)
     units, unit = np.unique(codes[1], return_inverse=True)
+    source, places, names = origin
     return Table(
-        rows=rows,
+        source=source,
+        places=places,
+        names=names,
         columns=columns,
         codes=codes,
         task=task,
