@@ -116,11 +116,12 @@ class History:
 
     def probe(self, stage: str, tasks: Mapping[str, Task], attempts: int) -> ProbeResult | None:
         """Return a finished variance probe, of `probe` or `probe_after`."""
-        if not self.done(stage):
+        told = self.event(stage)
+        if told is None:
             return None
         traces = self.traces(stage)
         known = {t.task_id: tasks[t.task_id] for t in traces}
-        return probe(traces, known, attempts=attempts)
+        return probe(traces, known, attempts=attempts, regraded=told.data.get("regraded"))
 
     def compared(self, split: Split) -> dict[ArmName, tuple[Trace, ...]]:
         """Return the rollouts of the compared arms on a held-out split.

@@ -10,7 +10,7 @@ rollouts by their place in the store, weights by the training state, the rest as
 ends with its event; what is killed before that is done again from the stored rollouts.
 
 Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
-{sentence, advice, weights}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
+{sentence, advice, weights, regraded: second scores by trace id}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
 checkpoint {weights, arms: candidate ids}; gate {GateResult, weights}; seal_opened {tasks, test_set};
 test {tasks}; repeated {rollouts: ids of traces that were under way when the run ended last}, and
 abandoned alike where nothing goes on with them;
@@ -32,6 +32,7 @@ from learnloop.optimizers.rft.curriculum import sequence
 from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
 from learnloop.probe import probe
 from learnloop.provenance import task_set_hash
+from learnloop.regrade import regrade
 from learnloop.report import ArmName
 from learnloop.run import CURRENT, UNTRAINED, Run
 from learnloop.splits import find_leaks, in_split
@@ -104,8 +105,11 @@ async def look_for_variance(run: Run, weights: str, stage: str) -> None:
     attempts = attempts_on(tasks, config.attempts)
     batch = run.batch(stage, weights, attempts, temperature=config.temperature)
     [traces] = await run.roll(batch)
-    found = probe(traces, {t.id: t for t in tasks}, attempts=config.attempts)
-    run.emit(stage, sentence=found.sentence, advice=found.advice.words, weights=weights)
+    again = await regrade(run, traces) if stage == "probe" else {}
+    known = {t.id: t for t in tasks}
+    found = probe(traces, known, attempts=config.attempts, regraded=again)
+    told = {"sentence": found.sentence, "advice": found.advice.words, "weights": weights}
+    run.emit(stage, **told, **({"regraded": again} if again else {}))
 
 
 async def evaluate(run: Run, weights: str, step: int) -> None:

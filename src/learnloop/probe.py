@@ -84,6 +84,7 @@ class ProbeResult:
         signals: expected share of groups with signal, by group size.
         planned: rollouts planned; `graded` of them have a score, `lost` counts the others by kind.
         sentence: the verdict.
+        regraded: rollouts that were graded a second time.
         limit: what so few attempts cannot see, in words.
         advice: what to do next.
     """
@@ -95,6 +96,7 @@ class ProbeResult:
     planned: int
     graded: int
     lost: Mapping[str, int]
+    regraded: int
     sentence: str
     limit: str
     advice: Advice
@@ -138,6 +140,7 @@ def probe(
         planned=len(rows),
         graded=sum(not row.lost for row in rows),
         lost=dict(sorted(Counter(row.lost for row in rows if row.lost).items())),
+        regraded=len(regraded or {}),
         sentence=_sentence(buckets, attempts),
         limit=_limit(attempts),
         advice=_advice(buckets, rows, traces),

@@ -75,7 +75,7 @@ async def roll_out(planned: Planned, setup: Setup, retry: int = 0) -> Trace:
         with boundary("runner"):
             latency_s = await _converse(name, planned, setup, episode)
             trace = _trace(name, planned, episode, latency_s)
-            return replace(trace, score=await _grade(setup.grader, task, trace))
+            return replace(trace, score=await grade(setup.grader, task, trace))
     except BoundaryError as fault:
         trace = _trace(name, planned, episode, time.monotonic() - start_s)
         failure = failure_of(fault)
@@ -126,7 +126,7 @@ async def _close(session: Session) -> None:
         await session.close()
 
 
-async def _grade(grader: Grader, task: Task, trace: Trace) -> Score:
+async def grade(grader: Grader, task: Task, trace: Trace) -> Score:
     """Return the score; one that is not a number between 0 and 1 is the grader's fault."""
     with boundary("grader"):
         score = await grader.grade(task, trace)

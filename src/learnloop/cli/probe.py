@@ -70,6 +70,7 @@ def _fields(found: ProbeResult) -> dict[str, object]:
             "graded": found.graded,
             "lost": found.planned - found.graded,
         },
+        "regraded": found.regraded,
         "sentence": found.sentence,
         "limit": found.limit,
         "advice": {"code": found.advice.code, "words": found.advice.words},

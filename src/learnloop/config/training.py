@@ -17,6 +17,8 @@ class ProbeConfig:
     """Most tasks probed, drawn from train; 0 takes all."""
     temperature: float = 0.8
     """Sampling temperature of probe attempts: that of training."""
+    regrade: bool = True
+    """Whether a grader endpoint is asked again about one rollout of each probed task: does it say the same?"""
     after: bool = True
     """Whether `train` probes the chosen checkpoint too, for the comparison in the report."""
 
