@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -45,20 +46,23 @@ def use(
     config: McpConfig,
     work: Work,
     hear: Callable[[Outage], None] = lambda _: None,
-    patience_s: float = 60,
+    rules: BreakerRules | None = None,
+    faults: Counter[str] | None = None,
     **others: Any,
 ) -> Any:
     """Open the tools of a server, and do something with them."""
 
     async def run() -> Any:
         whole = Config(mcp=(config,), network=NetworkConfig(allow_private=True), **others)
-        rules = BreakerRules(longest_wait_s=patience_s)
         async with (
             Outbound(allow_private=True, breaker=rules) as outbound,
             open_tools(whole, folder, lambda: folder, outbound) as tools,
         ):
             outbound.on_outage = hear
-            return await work(tools)
+            try:
+                return await work(tools)
+            finally:
+                (Counter[str]() if faults is None else faults).update(outbound.faults)
 
     return anyio.run(run)
 
@@ -219,7 +223,7 @@ def test_an_http_server_that_restarts_is_connected_to_again(tmp_path: Path) -> N
         ("MCP server box", True),
         ("MCP server box", False),
     ]
-    assert news[0].fault
+    assert news[0].fault.isidentifier()  # a kind of error, and no word of the server's
 
 
 def test_a_server_that_stays_away_pauses_the_run(tmp_path: Path) -> None:
@@ -230,11 +234,45 @@ def test_a_server_that_stays_away_pauses_the_run(tmp_path: Path) -> None:
         with pytest.raises(EndpointError) as caught, Clock(1.0).running():
             await call(tools, "add", a=1)
         assert caught.value.where == "MCP server box"
-        assert caught.value.what.startswith("was not there for 2 s; last: ")
+        assert caught.value.what.startswith("did not answer as it should for 2 s; last: ")
         assert caught.value.fix == "Mend it, then go on."
 
     with http_server() as url:
-        use(tmp_path, McpConfig(name="box", url=url), work, patience_s=2)
+        use(tmp_path, McpConfig(name="box", url=url), work, rules=BreakerRules(longest_wait_s=2))
+
+
+def test_a_server_that_is_there_and_never_answers_pauses_the_run_too(tmp_path: Path) -> None:
+    news: list[Outage] = []
+    faults = Counter[str]()
+
+    async def work(tools: Mapping[str, Tool]) -> None:
+        for _ in range(3):
+            with pytest.raises(ToolError, match=r"no result within 0\.2 s"):
+                await call(tools, "wait", seconds=600)
+        with pytest.raises(EndpointError, match="did not answer as it should for 1 s; last: "):
+            await call(tools, "add", a=1)
+
+    rules = BreakerRules(faults=3, probe_s=5, longest_wait_s=1)
+    config = stdio(timeout_s=0.2)
+    use(tmp_path, config, work, news.append, rules=rules, faults=faults)
+    assert faults == {"MCP server box/timeout": 3}
+    assert [(n.endpoint, n.is_down) for n in news] == [("MCP server box", True)]
+
+
+def test_a_look_that_is_answered_lets_everybody_through_again(tmp_path: Path) -> None:
+    news: list[Outage] = []
+
+    async def work(tools: Mapping[str, Tool]) -> None:
+        for _ in range(2):
+            with pytest.raises(ToolError):
+                await call(tools, "wait", seconds=600)
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(partial(call, tools, "add", a=1))
+
+    rules = BreakerRules(faults=2, probe_s=0.05, longest_wait_s=60)
+    use(tmp_path, stdio(timeout_s=2.0), work, news.append, rules=rules)
+    assert [n.is_down for n in news] == [True, False]
 
 
 def test_a_server_that_comes_back_with_other_tools_is_not_used(tmp_path: Path) -> None:

@@ -143,12 +143,18 @@ class Breaker:
             longer_s = min(2 * self._pause_s, self._rules.max_probe_s)
             self._pause_s = self._rules.probe_s if self.gives_up(looks) else longer_s
             self.let_go()
-        elif self._opened_s is None and self._in_a_row >= self._rules.faults:
+        elif self._in_a_row >= self._rules.faults:
+            self.trip(fault)
+        self._next_probe_s = max(self._next_probe_s, time.monotonic() + asked_s)
+
+    def trip(self, fault: str) -> None:
+        """Open, if it is not open yet: whoever calls this knows that the endpoint is away."""
+        self._last = fault
+        if self._opened_s is None:
             self._opened_s = time.monotonic()
             self._pause_s = self._rules.probe_s
             self._next_probe_s = self._opened_s + self._pause_s
             self._tell(Outage(endpoint=self._name, is_down=True, fault=fault))
-        self._next_probe_s = max(self._next_probe_s, time.monotonic() + asked_s)
 
     def let_go(self) -> None:
         """End a look without a verdict, such as one that was cancelled."""

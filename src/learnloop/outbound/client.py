@@ -36,7 +36,7 @@ class Outbound:
         breaker: BreakerRules | None = None,
     ) -> None:
         self._allow_private, self._retry = allow_private, retry or Retry()
-        self.rules = breaker or BreakerRules()
+        self._rules = breaker or BreakerRules()
         self._traffic: dict[str, Traffic] = {}
         self.faults = Counter[str]()
         self.on_outage: Tell = _ignore
@@ -77,9 +77,9 @@ class Outbound:
         for client in self._clients.values():
             await client.aclose()
 
-    def tell(self, news: Outage) -> None:
-        """Pass on that an endpoint stopped answering, or answers again, to whoever listens now."""
-        self.on_outage(news)
+    def breaker(self, name: str) -> Breaker:
+        """Return a circuit breaker for an endpoint of that name; whoever listens hears of it."""
+        return Breaker(name, self._rules, lambda news: self.on_outage(news))
 
     def route(self, endpoint: Endpoint, error: type[BoundaryError]) -> Route:
         """Return a way to post to one endpoint; its faults are raised as `error`.
@@ -90,7 +90,7 @@ class Outbound:
         check_url(endpoint.url, allow_private=self._allow_private, where=endpoint.name)
         traffic = self._traffic.get(endpoint.url)
         if traffic is None:
-            breaker = Breaker(endpoint.name, self.rules, self.tell)
+            breaker = self.breaker(endpoint.name)
             traffic = self._traffic[endpoint.url] = Traffic(breaker, self.faults)
         traffic.limit(endpoint.rate_limit)
         return self._route(endpoint, error, traffic, self._retry)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -26,7 +25,8 @@ from learnloop.boundary import boundary
 from learnloop.clock import paused
 from learnloop.config import McpConfig
 from learnloop.errors import EndpointError, ToolError
-from learnloop.outbound import Outage, Outbound, Retry
+from learnloop.faults import rule_of
+from learnloop.outbound import Outbound, Retry
 
 Connect = Callable[[Callable[[], None]], Transport]
 """Makes a transport; it calls what it is given when the server is gone."""
@@ -53,11 +53,12 @@ class Connection:
     ) -> None:
         self._config, self._connect = config, connect
         self._redact, self._last_words = redact, last_words
-        self._where, self._outbound = f"MCP server {config.name}", outbound
-        self._gone_s: float | None = None  # since when it has been away, as an outage
+        self._where = f"MCP server {config.name}"
+        self._breaker, self._faults = outbound.breaker(self._where), outbound.faults
+        self._failed = 0  # attempts to connect since it was connected last
         self._client: Client | None = None
         self._up, self._tried, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
-        self._problem, self._changed = "", False
+        self._problem, self._brief, self._changed = "", "", False
         self._places = anyio.CapacityLimiter(config.max_concurrency)
         self._task: asyncio.Task[None] | None = None
         self._scope = anyio.CancelScope()
@@ -93,41 +94,70 @@ class Connection:
         with paused():
             await self._places.acquire()
         try:
-            client = await self._connected()
-            with anyio.move_on_after(self._config.timeout_s):
-                try:
-                    with boundary("tool"):
-                        return await client.call_tool(name, arguments)
-                except ToolError as fault:
-                    return self._judged(fault, client)
+            while True:
+                is_look = await self._breaker.admit()
+                client = await self._connected()
+                if client is not None:
+                    return await self._once(client, name, arguments, is_look=is_look)
+                if is_look:
+                    self._breaker.failed(self._brief, probe=True)
         finally:
             self._places.release()
+
+    async def _once(
+        self, client: Client, name: str, arguments: dict[str, Any], *, is_look: bool
+    ) -> CallToolResult:
+        """Make a call, and tell the breaker how it went."""
+        try:
+            result = await self._in_time(client, name, arguments)
+        except ToolError as fault:
+            self._faults[f"{self._where}/{fault.kind}"] += 1
+            if rule_of("tool", fault.kind).trips:
+                self._breaker.failed(fault.brief, probe=is_look)
+            elif is_look:
+                self._breaker.let_go()
+            raise
+        except BaseException:
+            if is_look:
+                self._breaker.let_go()
+            raise
+        self._breaker.succeeded()
+        return result
+
+    async def _in_time(
+        self, client: Client, name: str, arguments: dict[str, Any]
+    ) -> CallToolResult:
+        with anyio.move_on_after(self._config.timeout_s):
+            try:
+                with boundary("tool"):
+                    return await client.call_tool(name, arguments)
+            except ToolError as fault:
+                return self._judged(fault, client)
         raise self._fault(f"no result within {self._config.timeout_s:g} s", kind="timeout")
 
     def _judged(self, fault: ToolError, client: Client) -> CallToolResult:
         """Return what the model did wrong as a result; raise what it did not do."""
         cause = fault.__cause__
         if not isinstance(cause, MCPError):
-            raise self._fault(_words(cause or fault), kind=fault.kind) from cause
+            words = _words(cause) if cause else str(fault)
+            raise self._fault(words, kind=fault.kind, brief=_brief(fault)) from cause
         if cause.code == INVALID_PARAMS:
             text = TextContent(text=f"error: {cause.message}")
             return CallToolResult(content=[text], is_error=True)
         if cause.code == INVALID_REQUEST and client is self._client:
             # So a server says that it no longer knows the session; a late word is of an older one.
             self._ended.set()
-        raise self._fault(cause.message, kind=_KINDS.get(cause.code, "mcp")) from cause
+        kind, brief = _KINDS.get(cause.code, "mcp"), f"error {cause.code}"
+        raise self._fault(cause.message, kind=kind, brief=brief) from cause
 
-    async def _connected(self) -> Client:
-        patience_s = self._outbound.rules.longest_wait_s
-        with paused(), anyio.move_on_after(patience_s):
-            while self._client is None and not self._changed:
+    async def _connected(self) -> Client | None:
+        """Return the connection, waiting while it is made anew; None when the server is away."""
+        with paused():
+            while self._client is None and not (self._changed or self._breaker.is_open):
                 await self._up.wait()
-        if self._client is not None:
-            return self._client
         if self._changed:
             raise self._fault(f"not connected: {self._problem}", kind="connect")
-        what = f"was not there for {patience_s:g} s; last: {self._problem}"
-        raise EndpointError(self._redact(what), where=self._where, fix="Mend it, then go on.")
+        return self._client
 
     async def _until_stopped(self) -> None:
         try:
@@ -138,24 +168,24 @@ class Connection:
 
     async def _own(self) -> None:
         """Connect again and again; give up only when the very first time fails."""
-        attempt = 0
         while True:
             try:
                 with boundary("tool"):
                     await self._hold()
-                attempt, self._problem = 0, "the connection ended"
+                self._problem = self._brief = "the connection ended"
             except ToolError as fault:
                 self._problem = self._told(fault)
-            if self._changed:
-                self._up.set()  # nobody need wait: it is there, and of no use
-                self._up = anyio.Event()
+                self._brief = _brief(fault)
             if not self._tried.is_set():
                 self._tried.set()
                 return
-            if attempt:  # it did not come back at once
-                self._tell_gone()
-            await anyio.sleep(Retry(first_delay_s=0.1).delay_s(attempt))
-            attempt += 1
+            if self._failed:  # it did not come back at once
+                self._breaker.trip(self._brief)
+            if self._failed or self._changed:
+                self._up.set()  # whoever waits for the connection looks again at how things stand
+                self._up = anyio.Event()
+            await anyio.sleep(Retry(first_delay_s=0.1).delay_s(self._failed))
+            self._failed += 1
 
     async def _hold(self) -> None:
         """Hold one connection until the server is gone."""
@@ -165,8 +195,8 @@ class Connection:
             async with Client(self._connect(self._ended.set)) as client:
                 self._learn(await _listed(client))
                 scope.deadline = math.inf
-                self._client = client
-                self._tell_back()
+                self._client, self._failed = client, 0
+                self._breaker.succeeded()
                 self._up.set()
                 self._tried.set()
                 try:
@@ -176,17 +206,6 @@ class Connection:
                     self._client, self._up = None, anyio.Event()
         if scope.cancelled_caught:
             raise ToolError(f"not ready within {limit_s:g} s", kind="timeout")
-
-    def _tell_gone(self) -> None:
-        if self._gone_s is None:
-            self._gone_s = time.monotonic()
-            fault = self._redact(self._problem)
-            self._outbound.tell(Outage(endpoint=self._where, is_down=True, fault=fault))
-
-    def _tell_back(self) -> None:
-        if self._gone_s is not None:
-            down_s, self._gone_s = round(time.monotonic() - self._gone_s, 3), None
-            self._outbound.tell(Outage(endpoint=self._where, is_down=False, down_s=down_s))
 
     def _learn(self, tools: Sequence[Tool]) -> None:
         """Keep the list of tools; a server that comes back with another one is of no use."""
@@ -200,8 +219,10 @@ class Connection:
         last = self._last_words()
         return self._redact(f"{text}; it last wrote: {last}" if last else text)
 
-    def _fault(self, what: str, *, kind: str) -> ToolError:
-        return ToolError(self._redact(f"{self._where}: {what}"), kind=kind)
+    def _fault(self, what: str, *, kind: str, brief: str = "") -> ToolError:
+        """Return a fault; `brief` says it without the server's own words."""
+        text, short = (self._redact(f"{self._where}: {words}") for words in (what, brief or what))
+        return ToolError(text, kind=kind, brief=short)
 
 
 async def _listed(client: Client) -> list[Tool]:
@@ -218,8 +239,18 @@ def _dumped(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     return [tool.model_dump(exclude={"meta"}) for tool in tools]
 
 
-def _words(error: BaseException | None) -> str:
-    """Return the first single error of a nested group in words."""
+def _first(error: BaseException) -> BaseException:
+    """Return the first single error of a nested group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return error
+
+
+def _brief(fault: ToolError) -> str:
+    """Return what happened without words that may be the server's."""
+    return type(_first(fault.__cause__)).__name__ if fault.__cause__ else str(fault)
+
+
+def _words(error: BaseException) -> str:
+    first = _first(error)
+    return f"{type(first).__name__}: {first}"
