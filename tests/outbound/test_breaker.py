@@ -151,8 +151,8 @@ def test_what_waited_for_its_turn_when_the_endpoint_went_down_is_not_sent() -> N
 def test_no_look_comes_before_the_time_that_an_endpoint_asked_for() -> None:
     async def main() -> float:
         breaker = Breaker("cat", BreakerRules(faults=2, probe_s=0.01), lambda _: None)
-        breaker.failed("5xx", probe=False)
-        breaker.failed("429", probe=False, asked_s=0.3)
+        breaker.failed("5xx", look=0)
+        breaker.failed("429", look=0, asked_s=0.3)
         start_s = time.monotonic()
         assert await breaker.admit()
         return time.monotonic() - start_s
@@ -198,16 +198,55 @@ def test_a_request_that_is_never_answered_is_given_up_and_others_look_before_it(
         anyio.run(main, server)
 
 
+def test_a_look_that_hangs_is_replaced_and_its_late_end_is_no_news() -> None:
+    async def main() -> None:
+        rules = BreakerRules(faults=1, probe_s=0.01, max_probe_s=0.05, longest_wait_s=60)
+        breaker = Breaker("cat", rules, lambda _: None)
+        breaker.failed("5xx", look=0)
+        first = await breaker.admit()
+        second = await breaker.admit()
+        assert 0 < first < second
+        breaker.failed("timeout", look=first)  # now it ends, late
+        breaker.let_go(first)
+        with anyio.move_on_after(0.02) as waited:
+            await breaker.admit()
+        assert waited.cancelled_caught, "the second is still out, and none may look beside it"
+        breaker.succeeded()
+        assert await breaker.admit() == 0
+
+    anyio.run(main)
+
+
+def test_a_look_goes_past_a_request_that_holds_the_only_place() -> None:
+    """The first look hangs until it is over time; the next one finds the endpoint well again."""
+
+    async def main(server: FaultServer) -> None:
+        rules = BreakerRules(faults=1, probe_s=0.05, max_probe_s=0.2, longest_wait_s=60)
+        async with Outbound(allow_private=True, retry=FAST, breaker=rules) as outbound:
+            config = ToolConfig(
+                name="cat", server_url=server.url("cat"), max_concurrency=1, timeout_s=60
+            )
+            tool = http_tools([config], outbound)["cat"]
+            async with anyio.create_task_group() as group:
+                group.start_soon(tool.call, CALL, CONTEXT)
+                with anyio.fail_after(30):
+                    assert (await tool.call(CALL, CONTEXT)).text == "1"
+                group.cancel_scope.cancel()
+
+    with fault_server(script={"cat": ["5xx", "drip", GOOD]}) as server:
+        anyio.run(main, server)
+
+
 def test_who_has_failed_the_fewest_looks_looks_first() -> None:
     async def main() -> list[int]:
         breaker = Breaker("cat", BreakerRules(faults=1, probe_s=0.05), lambda _: None)
-        breaker.failed("5xx", probe=False)
+        breaker.failed("5xx", look=0)
         order: list[int] = []
 
         async def wait(looks: int) -> None:
-            if await breaker.admit(looks):
+            if look := await breaker.admit(looks):
                 order.append(looks)
-                breaker.failed("5xx", probe=True, looks=looks + 1)
+                breaker.failed("5xx", look=look, looks=looks + 1)
 
         async with anyio.create_task_group() as group:
             for looks in (2, 0, 1):

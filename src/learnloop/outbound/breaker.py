@@ -54,7 +54,8 @@ class Breaker:
         self._in_a_row, self._last = 0, ""
         self._opened_s: float | None = None
         self._next_probe_s = self._pause_s = 0.0
-        self._probing, self._probe_s = False, 0.0
+        # The look that counts, 0 for none; one that hangs is replaced, and its late end is no news.
+        self._look, self._looks_made, self._look_s = 0, 0, 0.0
         self._changed = anyio.Event()
         self._waiting: list[int] = []
 
@@ -67,8 +68,8 @@ class Breaker:
         """Return whether a request has failed so many looks that it is its own fault."""
         return looks >= self._rules.looks
 
-    async def admit(self, looks: int = 0) -> bool:
-        """Wait until a request may be made; return whether it is the one that looks.
+    async def admit(self, looks: int = 0) -> int:
+        """Wait until a request may be made; return the number of its look, 0 when it is none.
 
         Args:
             looks: how many looks of this request failed before.
@@ -77,7 +78,7 @@ class Breaker:
             EndpointError: the endpoint was down for too long.
         """
         if not self.is_open:
-            return False
+            return 0
         self._waiting.append(looks)
         try:
             with paused():
@@ -85,22 +86,23 @@ class Breaker:
         finally:
             self._waiting.remove(looks)
 
-    async def _let_look(self, looks: int) -> bool:
-        """Wait for this request's turn to look (True), or for the breaker to close (False)."""
+    async def _let_look(self, looks: int) -> int:
+        """Wait for this request's turn to look, or for the breaker to close (0)."""
         while (opened_s := self._opened_s) is not None:
             now_s = time.monotonic()
             self._refuse_after(opened_s + self._rules.longest_wait_s - now_s)
             if now_s >= self._next_look_s and looks <= min(self._waiting):
-                self._probing, self._probe_s = True, now_s
-                return True
+                self._looks_made += 1
+                self._look, self._look_s = self._looks_made, now_s
+                return self._look
             await self._news(opened_s, now_s)
-        return False
+        return 0
 
     @property
     def _next_look_s(self) -> float:
         """Return when somebody may look: not while another looks, unless that one hangs."""
-        if self._probing:
-            return self._probe_s + self._rules.max_probe_s
+        if self._look:
+            return self._look_s + self._rules.max_probe_s
         return self._next_probe_s
 
     async def _news(self, opened_s: float, now_s: float) -> None:
@@ -123,26 +125,28 @@ class Breaker:
         self._in_a_row = 0
         if self._opened_s is not None:
             down_s = time.monotonic() - self._opened_s
-            self._opened_s, self._probing = None, False
+            self._opened_s, self._look = None, 0
             self._wake()
             self._tell(Outage(endpoint=self._name, is_down=False, down_s=round(down_s, 3)))
 
-    def failed(self, fault: str, *, probe: bool, looks: int = 0, asked_s: float = 0.0) -> None:
+    def failed(self, fault: str, *, look: int, looks: int = 0, asked_s: float = 0.0) -> None:
         """Note a fault; enough of them in a row open the breaker.
 
         Args:
             fault: what happened.
-            probe: whether it happened to the request that looks.
+            look: what `admit` returned for the request it happened to.
             looks: how many looks of this request have failed, this one among them.
             asked_s: how long the endpoint asked to be left alone; no look comes before that.
         """
         self._in_a_row += 1
         self._last = fault
-        if probe and self.is_open:
+        if look and self.is_open:
+            if look != self._look:
+                return
             # Another request's look is news, after one that has said all that it can say.
             longer_s = min(2 * self._pause_s, self._rules.max_probe_s)
             self._pause_s = self._rules.probe_s if self.gives_up(looks) else longer_s
-            self.let_go()
+            self.let_go(look)
         elif self._in_a_row >= self._rules.faults:
             self.trip(fault)
         self._next_probe_s = max(self._next_probe_s, time.monotonic() + asked_s)
@@ -156,9 +160,11 @@ class Breaker:
             self._next_probe_s = self._opened_s + self._pause_s
             self._tell(Outage(endpoint=self._name, is_down=True, fault=fault))
 
-    def let_go(self) -> None:
+    def let_go(self, look: int) -> None:
         """End a look without a verdict, such as one that was cancelled."""
-        self._probing = False
+        if not look or look != self._look:
+            return
+        self._look = 0
         self._next_probe_s = time.monotonic() + self._pause_s
         self._wake()
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Generic, TypeVar
@@ -83,7 +89,7 @@ class _Attempt:
     """
 
     looks: int = 0
-    is_probe: bool = False
+    look: int = 0
     reply: Reply | None = None
 
     @property
@@ -159,7 +165,7 @@ class Route:
             try:
                 return Posted(value=await self._tried(body, headers, read, one), retries=repeats)
             except self._error as fault:
-                looks += one.is_probe
+                looks += bool(one.look)
                 waits = fault.retryable and breaker.is_open
                 if waits and breaker.gives_up(looks):
                     raise
@@ -181,9 +187,9 @@ class Route:
         """Make one attempt when the breaker lets it, and tell the breaker how it went."""
         breaker = self._traffic.breaker
         while True:
-            probe = one.is_probe = await breaker.admit(one.looks)
+            look = one.look = await breaker.admit(one.looks)
             try:
-                reply = await self._once(body, headers, probe=probe)
+                reply = await self._once(body, headers, is_look=bool(look))
                 if reply is None:
                     continue
                 one.reply = reply
@@ -192,8 +198,7 @@ class Route:
                 self._note(fault, one)
                 raise
             except BaseException:
-                if probe:
-                    breaker.let_go()
+                breaker.let_go(look)
                 raise
             breaker.succeeded()
             return value
@@ -205,10 +210,10 @@ class Route:
         if self.rule(fault.kind).trips:
             asked_s = self._retry.asked_s(one.retry_after) or 0.0
             breaker.failed(
-                fault.brief, probe=one.is_probe, looks=one.looks + one.is_probe, asked_s=asked_s
+                fault.brief, look=one.look, looks=one.looks + bool(one.look), asked_s=asked_s
             )
-        elif one.is_probe:
-            breaker.let_go()
+        else:
+            breaker.let_go(one.look)
 
     def _judged(self, reply: Reply, read: Callable[[Reply], T]) -> T:
         """Raise what the status alone says is a fault; leave the rest to `read`."""
@@ -220,22 +225,29 @@ class Route:
             raise self.fault(reply.reason, kind="5xx", quote=self.excerpt(reply))
         return read(reply)
 
-    async def _once(self, body: bytes, headers: Mapping[str, str], *, probe: bool) -> Reply | None:
+    async def _once(
+        self, body: bytes, headers: Mapping[str, str], *, is_look: bool
+    ) -> Reply | None:
         """Make one attempt; its place in the limiter is given back before any wait.
 
         Nothing is sent, and None returned, when the breaker opened while a place was waited for.
         """
-        # Waiting in line is not the agent's time.
-        with paused():
-            await self._traffic.turn()
-            await self._limiter.acquire()
-        try:
-            if self._traffic.breaker.is_open and not probe:
+        # A look needs no place: one that hangs may hold the last.
+        place = nullcontext() if is_look else self._limiter
+        async with self._in_line(place):
+            if self._traffic.breaker.is_open and not is_look:
                 return None
             with self._faults(), anyio.fail_after(self._endpoint.timeout_s):
                 return await self._send(body, headers)
-        finally:
-            self._limiter.release()
+
+    @asynccontextmanager
+    async def _in_line(self, place: AbstractAsyncContextManager[object]) -> AsyncGenerator[None]:
+        """Hold a place for the block; waiting for it is not the agent's time."""
+        async with AsyncExitStack() as stack:
+            with paused():
+                await self._traffic.turn()
+                await stack.enter_async_context(place)
+            yield
 
     @contextmanager
     def _faults(self) -> Generator[None]:

@@ -95,17 +95,17 @@ class Connection:
             await self._places.acquire()
         try:
             while True:
-                is_look = await self._breaker.admit()
+                look = await self._breaker.admit()
                 client = await self._connected()
                 if client is not None:
-                    return await self._once(client, name, arguments, is_look=is_look)
-                if is_look:
-                    self._breaker.failed(self._brief, probe=True)
+                    return await self._once(client, name, arguments, look)
+                if look:
+                    self._breaker.failed(self._brief, look=look)
         finally:
             self._places.release()
 
     async def _once(
-        self, client: Client, name: str, arguments: dict[str, Any], *, is_look: bool
+        self, client: Client, name: str, arguments: dict[str, Any], look: int
     ) -> CallToolResult:
         """Make a call, and tell the breaker how it went."""
         try:
@@ -113,13 +113,12 @@ class Connection:
         except ToolError as fault:
             self._faults[f"{self._where}/{fault.kind}"] += 1
             if rule_of("tool", fault.kind).trips:
-                self._breaker.failed(fault.brief, probe=is_look)
-            elif is_look:
-                self._breaker.let_go()
+                self._breaker.failed(fault.brief, look=look)
+            else:
+                self._breaker.let_go(look)
             raise
         except BaseException:
-            if is_look:
-                self._breaker.let_go()
+            self._breaker.let_go(look)
             raise
         self._breaker.succeeded()
         return result
