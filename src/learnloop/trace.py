@@ -118,7 +118,7 @@ class Trace:
     @property
     def calls_run(self) -> tuple[CallRecord, ...]:
         """Return the calls that were run, without those that were refused or malformed."""
-        return tuple(c for c in self.calls if c.ran)
+        return tuple([c for c in self.calls if c.ran])
 
     @property
     def rounds(self) -> int:

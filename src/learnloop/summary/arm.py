@@ -10,7 +10,14 @@ import numpy as np
 
 from learnloop import stats
 from learnloop.stats import Estimate, UnitSums
-from learnloop.summary.row import COSTS, CostName, Row, rows_of, tool_counts, tool_shares
+from learnloop.summary.row import (
+    COSTS,
+    CostName,
+    calls_per_tool,
+    rows_of,
+    shares,
+    tool_counts,
+)
 from learnloop.summary.table import Table, table_of
 from learnloop.task import Task
 from learnloop.trace import Trace
@@ -115,6 +122,7 @@ def summarize_table(table: Table) -> ArmSummary:
 def _summary(table: Table, kinds: Mapping[str, ArmSummary]) -> ArmSummary:
     graded = table.where(table["lost"] == 0)
     rows = graded.rows
+    calls = tool_counts(rows)
     k = int(graded.rows_of_task.max(initial=0))
     return ArmSummary(
         tasks=table.task_count,
@@ -133,8 +141,8 @@ def _summary(table: Table, kinds: Mapping[str, ArmSummary]) -> ArmSummary:
         pass_at_k=_of_k(graded, k, stats.pass_at_k),
         pass_hat_k=_of_k(graded, k, stats.pass_hat_k),
         costs={name: _cost(graded, name) for name in COSTS} if len(graded) else {},
-        calls_per_tool=calls_per_tool(rows),
-        tool_shares=tool_shares(rows),
+        calls_per_tool=calls_per_tool(calls, len(rows)),
+        tool_shares=shares(calls),
         calls_not_run=sum(row.calls_not_run for row in rows),
         bad_calls=_share(graded, "bad_call"),
         valid=_share(graded, "valid"),
@@ -178,9 +186,3 @@ def _cost(graded: Table, name: CostName) -> CostSummary:
         correct_p50=float(np.quantile(right, 0.5)) if len(right) else None,
         per_solved=stats.ratio_of_sums(UnitSums(top=graded.unit_sums(cost), bottom=counts)),
     )
-
-
-def calls_per_tool(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the mean number of calls a rollout makes to each tool that was called at all."""
-    counts = tool_counts(rows)
-    return {tool: counts[tool] / len(rows) for tool in sorted(counts)}

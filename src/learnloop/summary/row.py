@@ -77,6 +77,9 @@ def _row(trace: Trace, task: Task | None) -> Row:
     if not _has_score(trace):
         return _blank(trace.task_id, task, trace.failure.kind if trace.failure else "no_score")
     run = trace.calls_run
+    tools: dict[str, int] = {}  # plain: a Counter for each of 100,000 rollouts takes a second
+    for record in run:
+        tools[record.call.name] = tools.get(record.call.name, 0) + 1
     # An agent fault that no grader scored is a failure of the agent, not a missing number.
     score = trace.score or Score(value=0.0, correct=0.0, parts={"valid": 0.0})
     return Row(
@@ -90,20 +93,23 @@ def _row(trace: Trace, task: Task | None) -> Row:
         bad_call=has_bad_call(trace, task),
         costs={
             "calls": float(len(run)),
-            "rounds": float(trace.rounds),
+            "rounds": float(len({record.round for record in run})),
             "tokens": float(trace.tokens_total),
             "latency_s": trace.latency_s,
         },
-        tools=Counter([record.call.name for record in run]),
+        tools=tools,
         calls_not_run=len(trace.calls) - len(run),
     )
 
 
 def has_bad_call(trace: Trace, task: Task | None) -> bool:
     """Return whether the rollout has a malformed call or one to a tool its task does not have."""
-    known = {tool.name for tool in task.tools} if task else set[str]()
-    asked = {call.name for turn in trace.turns for call in turn.tool_calls}
-    return any(turn.malformed for turn in trace.turns) or bool(known and asked - known)
+    if any(turn.malformed for turn in trace.turns):
+        return True
+    if task is None or not task.tools:
+        return False
+    known = {tool.name for tool in task.tools}
+    return any(call.name not in known for turn in trace.turns for call in turn.tool_calls)
 
 
 def by_unit(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -136,8 +142,17 @@ def tool_counts(rows: Iterable[Row]) -> Counter[str]:
     return counts
 
 
-def tool_shares(rows: Sequence[Row]) -> dict[str, float]:
+def calls_per_tool(counts: Mapping[str, int], rollouts: int) -> dict[str, float]:
+    """Return the mean number of calls a rollout makes to each tool that was called at all."""
+    return {tool: counts[tool] / rollouts for tool in sorted(counts)}
+
+
+def shares(counts: Mapping[str, int]) -> dict[str, float]:
     """Return which share of all calls went to each tool; empty when there were no calls."""
-    counts = tool_counts(rows)
-    total = counts.total()
+    total = sum(counts.values())
     return {tool: counts[tool] / total for tool in sorted(counts)} if total else {}
+
+
+def tool_shares(rows: Iterable[Row]) -> dict[str, float]:
+    """Return the shares of some rows' calls."""
+    return shares(tool_counts(rows))

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from learnloop import stats
-from learnloop.summary.arm import calls_per_tool
-from learnloop.summary.row import Row, mean, rows_of
+from learnloop.summary.row import Row, calls_per_tool, mean, rows_of, tool_counts
 from learnloop.task import Task
 from learnloop.trace import Trace
 
@@ -89,7 +88,7 @@ def step_record(
         reward_high=reward.high if reward else None,
         correct_mean=_mean([row.correct for row in flat]),
         learnable_share=learnable_share([[row.score for row in rows] for rows in graded]),
-        calls_per_tool=calls_per_tool(flat),
+        calls_per_tool=calls_per_tool(tool_counts(flat), len(flat)),
         calls_mean=_mean([row.costs["calls"] for row in flat]),
         rounds_mean=_mean([row.costs["rounds"] for row in flat]),
         tokens_mean=_mean([row.costs["tokens"] for row in flat]),

@@ -28,9 +28,12 @@ class Names:
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Names:
         """Return the names that rows hold."""
-        found = {(row.task_id, row.unit, row.kind) for row in rows}
-        tasks, units, kinds = zip(*found, strict=True) if found else ((), (), ())
-        return cls(tasks=_ranks(tasks), units=_ranks(units), kinds=_ranks(kinds))
+        first = {row.task_id: row for row in rows}
+        return cls(
+            tasks=_ranks(first),
+            units=_ranks(row.unit for row in first.values()),
+            kinds=_ranks(row.kind for row in first.values()),
+        )
 
 
 def _ranks(names: Iterable[str]) -> dict[str, int]:
