@@ -12,6 +12,7 @@ _VERBS: tuple[tuple[str, str, str], ...] = (
     ("check", "learnloop.cli.check:check", "Look whether everything of a project fits together."),
     ("eval", "learnloop.cli.evaluate:evaluate", "Measure one candidate on one split."),
     ("probe", "learnloop.cli.probe:probe", "Try some tasks several times: where can it learn?"),
+    ("advise", "learnloop.cli.advise:advise", "Say what to repair first, or what to train with."),
     ("train", "learnloop.cli.train:train", "Train the agent and measure what it gained."),
     ("report", "learnloop.cli.report:report", "Write the report of a run."),
     ("compare", "learnloop.cli.compare:compare", "Compare two runs, or arms of them, by task."),
@@ -53,6 +54,10 @@ _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         (
             ("show", "learnloop.cli.ledger:show", "List the entries of the ledger."),
             ("verify", "learnloop.cli.ledger:verify", "Prove that nothing stored was altered."),
+            ("export", "learnloop.cli.archive:export", "Write a signed archive for auditors."),
+            ("check-export", "learnloop.cli.archive:check_export", "Verify such an archive."),
+            ("keygen", "learnloop.cli.archive:keygen", "Make the key that signs archives."),
+            ("sign-off", "learnloop.cli.archive:sign_off", "Record that somebody accepts a run."),
         ),
     ),
     (
