@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,8 +45,12 @@ def model_problem() -> str:
     return ""
 
 
+@cache
 def semantic_problem() -> str:
-    """Return why the embedding model of the extra `[semantic]` cannot be used; empty when it can."""
+    """Return why the embedding model of the extra `[semantic]` cannot be used; empty when it can.
+
+    Kept, as it reads the whole model.
+    """
     try:
         embedding_version()
     except ConfigError as error:

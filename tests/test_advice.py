@@ -116,7 +116,7 @@ def test_notes_name_unused_tools_and_what_the_gate_can_see() -> None:
     assert "unused_tools" not in codes(GOOD)
 
 
-@settings(deadline=None, max_examples=50)  # a busy machine is slow
+@settings(derandomize=True, deadline=None, max_examples=50)  # a busy machine is slow
 @given(st.integers(0, 10_000))
 def test_whatever_is_known_a_repair_comes_first_and_steps_name_their_numbers(seed: int) -> None:
     rng = random.Random(seed)

@@ -23,30 +23,43 @@ with Store.open(path) as store:
     run = store.create_run(Config(), command="train", seed=0).id
 
 
-def write(first):
+def write(first, told):
+    def note():
+        os.write(told, b".")
+
     with Store.open(path) as store:
         store.append_event(Event(kind="run_started", run_id=run, data={}))
+        note()
         for number in itertools.count(first):
             store.save_trace(run, "train", number // 3, rich_trace(number))
+            note()
             if number % 3 == 2:
                 data = {"step": number // 3}
                 store.append_event(Event(kind="step", run_id=run, data=data))
+                note()
                 store.reduce(run, "masked", "train", upto=number // 3 - 1)
+                note()
             if number % 7 == 6:
                 store.erase(reason="test", trace_id=rich_trace(number - 5).id)
+                note()
 
 
 stored = []
 for strike in range(strikes):
+    heard, told = os.pipe()
     child = os.fork()
     if not child:
         try:
-            write(len(stored))
+            write(len(stored), told)
         finally:
             os._exit(1)
-    time.sleep(0.02 + rng.random() * 0.08)
+    os.close(told)
+    for _ in range(rng.randint(1, 10)):  # writes that are whole, however slow the machine
+        assert os.read(heard, 1), "the writer ended by itself"
+    time.sleep(rng.random() * 0.02)  # into the middle of one that follows
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(heard)
     with Store.open(path) as store:
         found = store.audit()
         assert found.broken is None, (strike, found.broken)
