@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop import stats
-from learnloop.stats import Estimate, UnitSums
+from learnloop.stats import Estimate, UnitSums, UnitValues
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
@@ -118,6 +118,12 @@ def sample(draw: Draw, rng: np.random.Generator, n: int) -> Sample:
     )
 
 
+def values(s: Sample, arm: int) -> UnitValues:
+    cost = s.cost[arm]
+    units = np.repeat(np.arange(len(cost)), cost.shape[1])
+    return UnitValues(values=cost.ravel().astype(float), units=units)
+
+
 def sums(s: Sample, arm: int, *, solved: bool) -> UnitSums:
     """Return cost over correct attempts; of the correct ones only where `solved`."""
     right, cost = s.right[arm], s.cost[arm]
@@ -145,7 +151,9 @@ INTERVALS: Mapping[str, Callable[[Sample], Estimate | None]] = {
     "change a solved task": lambda s: stats.change_of_ratios(
         sums(s, 0, solved=False), sums(s, 1, solved=False)
     ),
-    "change of medians": lambda s: stats.change_of_medians(s.cost[0].tolist(), s.cost[1].tolist()),
+    "change of medians": lambda s: stats.change_of_medians(
+        values(s, 0), values(s, 1), units=len(s.cost[0])
+    ),
 }
 SLOW = {"change of medians"}
 """Intervals by resampling, which are computed for fewer samples."""

@@ -34,6 +34,8 @@ def test_a_report_that_cannot_be_written_leaves_no_staging_file(tmp_path: Path):
         page.with_suffix(".json").mkdir(parents=True)
         with pytest.raises(UserError, match=r"report\.json: cannot be written: Is a directory"):
             ReportWriter(session, page).write()
+        # While a run goes on, that must not end it.
+        ReportWriter(session, page).emit(Event(kind="run_ended", run_id=session.record.id))
     assert [p.name for p in page.parent.iterdir()] == ["report.json"]
 
 

@@ -105,12 +105,12 @@ def advise(known: Evidence) -> tuple[Step, ...]:
 
 
 def _errors(known: Evidence) -> Iterator[Step]:
-    if known.errors:
-        more = f" and {len(known.errors) - 1} more" if len(known.errors) > 1 else ""
+    for first, *others in (known.errors,) if known.errors else ():
+        more = f" and {len(others)} more" if others else ""
         yield Step(
             kind="repair",
             code="check_fails",
-            words=f"the project does not fit together: {known.errors[0]}{more}",
+            words=f"the project does not fit together: {first}{more}",
             do="learnloop check",
             numbers=(Number(name="errors", value=len(known.errors), source="check"),),
         )

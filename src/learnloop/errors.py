@@ -7,6 +7,7 @@ LearnloopError
     EndpointError      5: a model, tool or grader endpoint that does not answer
     StoppedEarly       6: a budget ended or an answer is awaited; resumable
     GateNotMet         3: a gate that was asked for said no
+    WriteError         1: the system refuses to write a file: a full disk, a folder that is not ours
   BoundaryError        a part outside our process failed; becomes a recorded Failure, never a crash
     ToolError ModelError GraderError SandboxError
 """
@@ -105,16 +106,20 @@ class SandboxError(BoundaryError):
     """The sandbox could not run the code (not: the code failed)."""
 
 
+class WriteError(UserError):
+    """The system refuses to write a file."""
+
+
 @contextmanager
 def writing(path: Path) -> Generator[None]:
     """Let what the system refuses while a file is written name that file, and not a part of ours.
 
     Raises:
-        UserError: the disk is full, the folder is not writable, or the like.
+        WriteError: the disk is full, the folder is not writable, or the like.
     """
     try:
         yield
     except OSError as error:
         fix = "Make room on the disk." if error.errno in _FULL else ""
         what = f"cannot be written: {error.strerror or error}"
-        raise UserError(what, where=str(path), fix=fix) from None
+        raise WriteError(what, where=str(path), fix=fix) from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop.codec import config_from_json
-from learnloop.errors import ConfigError, writing
+from learnloop.errors import ConfigError, WriteError, writing
 from learnloop.event import Event
 from learnloop.history import checkpoint_rows
 from learnloop.project import Project
@@ -143,7 +143,7 @@ class ReportWriter:
         """
         young = time.monotonic() - self._written_s < SHORTEST_S
         if event.kind in _WRITES and (event.kind in _LAST or not young):
-            with suppress(OSError):
+            with suppress(WriteError):
                 self.write()
 
     def write(self) -> Report:

@@ -275,6 +275,106 @@ def test_a_look_that_is_answered_lets_everybody_through_again(tmp_path: Path) ->
     assert [n.is_down for n in news] == [True, False]
 
 
+RULES = BreakerRules(faults=3, probe_s=0.05, max_probe_s=0.1, longest_wait_s=3)
+
+
+def test_patience_begins_when_the_server_went_and_not_with_each_call(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        with pytest.raises(ToolError):
+            await call(tools, "die", code=3)
+        with pytest.raises(EndpointError):
+            await call(tools, "add", a=1)
+        start_s = time.monotonic()
+        with pytest.raises(EndpointError):
+            await call(tools, "add", a=1)
+        assert time.monotonic() - start_s < 2
+
+    with http_server() as url:
+        use(tmp_path, McpConfig(name="box", url=url), work, rules=BreakerRules(longest_wait_s=4))
+
+
+def test_breaks_that_are_mended_at_once_are_no_outage_however_many(tmp_path: Path) -> None:
+    news: list[Outage] = []
+
+    async def work(tools: Mapping[str, Tool]) -> None:
+        for _ in range(4):
+            with pytest.raises(ToolError):
+                await call(tools, "die", code=3)
+            assert (await call(tools, "add", a=1)).text == "2"
+
+    use(tmp_path, stdio(), work, news.append)
+    assert news == []
+
+
+def test_news_of_an_outage_holds_no_word_of_the_server(tmp_path: Path) -> None:
+    news: list[Outage] = []
+    broken = tmp_path / "broken"
+    gone = anyio.Event()
+
+    def hear(outage: Outage) -> None:
+        news.append(outage)
+        gone.set()
+
+    async def work(tools: Mapping[str, Tool]) -> None:
+        broken.write_text("no room for the records of Ada")
+        with pytest.raises(ToolError) as caught:
+            await call(tools, "die", code=3)
+        assert caught.value.brief.startswith("MCP server box: error ")
+        await gone.wait()
+        broken.unlink()
+        assert (await call(tools, "add", a=1)).text == "2"
+
+    use(tmp_path, stdio("stdio", "-", str(tmp_path / "more"), str(broken)), work, hear)
+    assert "the records of Ada" in (tmp_path / "mcp" / "box.log").read_text()
+    assert [n.is_down for n in news] == [True, False]
+    assert news[0].fault
+    assert "Ada" not in news[0].fault
+    assert "wrote" not in news[0].fault
+
+
+@pytest.mark.parametrize(("tool", "arguments"), [("wait", {"seconds": 120}), ("die", {"code": 3})])
+def test_a_broken_server_that_works_again_is_used_again(
+    tmp_path: Path, tool: str, arguments: dict[str, Any]
+) -> None:
+    news: list[Outage] = []
+
+    async def work(tools: Mapping[str, Tool]) -> None:
+        for _ in range(RULES.faults):
+            with pytest.raises(ToolError):
+                await call(tools, tool, **arguments)
+        assert [n.is_down for n in news] == [True]
+        assert (await call(tools, "add", a=1)).text == "2"
+
+    config = stdio(timeout_s=3.0)
+    use(tmp_path, config, work, news.append, rules=replace(RULES, longest_wait_s=60))
+    assert [n.is_down for n in news] == [True, False]
+
+
+def test_errors_of_tools_are_no_reason_to_wait(tmp_path: Path) -> None:
+    news: list[Outage] = []
+
+    async def work(tools: Mapping[str, Tool]) -> None:
+        for _ in range(9):
+            assert (await call(tools, "fail", path="x")).is_error
+            assert (await call(tools, "add", a="no number")).is_error
+
+    use(tmp_path, stdio(), work, news.append, rules=RULES)
+    assert news == []
+
+
+def test_faults_of_a_server_are_counted_by_kind(tmp_path: Path) -> None:
+    async def work(tools: Mapping[str, Tool]) -> None:
+        with pytest.raises(ToolError):
+            await call(tools, "wait", seconds=120)
+        with pytest.raises(ToolError):
+            await call(tools, "die", code=3)
+        assert (await call(tools, "fail", path="x")).is_error
+
+    faults = Counter[str]()
+    use(tmp_path, stdio(timeout_s=3.0), work, faults=faults)
+    assert faults == {"MCP server box/timeout": 1, "MCP server box/connect": 1}
+
+
 def test_a_server_that_comes_back_with_other_tools_is_not_used(tmp_path: Path) -> None:
     async def work(tools: Mapping[str, Tool]) -> None:
         (tmp_path / "more").touch()

@@ -18,7 +18,7 @@ class ProbeConfig:
     temperature: float = 0.8
     """Sampling temperature of probe attempts: that of training."""
     regrade: bool = True
-    """Whether a grader endpoint is asked again about one rollout of each probed task: does it say the same?"""
+    """Whether a grader endpoint is asked again about one rollout of each probed task, to see if it agrees."""
     after: bool = True
     """Whether `train` probes the chosen checkpoint too, for the comparison in the report."""
 

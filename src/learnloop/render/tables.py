@@ -79,6 +79,9 @@ def compare_table(found: Comparison, *, width: int = 80) -> RenderableType:
         parts += [Text(), kinds]
     if found.rerun:
         parts += [Text(), Text(f"{found.rerun.words}.")]
+    elif found.tasks:
+        words = "What reruns of the original would reach is not known: it was tried too rarely."
+        parts += [Text(), Text(words)]
     parts += [
         Text(),
         Text(f"before: {counts(found.before)}"),

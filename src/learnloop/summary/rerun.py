@@ -39,7 +39,8 @@ class Rerun:
     @property
     def words(self) -> str:
         """Return in a sentence whether reruns of the original would do as well."""
-        rival = f"best of {self.k} reruns of the original ({100 * self.best.value:.1f} %)"
+        price = f"for {self.k / self.cost:.1f} times the candidate's tokens"
+        rival = f"best of {self.k} reruns of the original ({100 * self.best.value:.1f} %, {price})"
         if self.beyond.above_zero:
             return f"The gain is beyond what {rival} would reach"
         if self.beyond.below_zero:

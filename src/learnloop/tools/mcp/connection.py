@@ -194,8 +194,11 @@ class Connection:
             async with Client(self._connect(self._ended.set)) as client:
                 self._learn(await _listed(client))
                 scope.deadline = math.inf
+                if (
+                    self._failed > 1
+                ):  # it was away; one that only dies at each call has not answered yet
+                    self._breaker.succeeded()
                 self._client, self._failed = client, 0
-                self._breaker.succeeded()
                 self._up.set()
                 self._tried.set()
                 try:
