@@ -54,10 +54,6 @@ _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         (
             ("show", "learnloop.cli.ledger:show", "List the entries of the ledger."),
             ("verify", "learnloop.cli.ledger:verify", "Prove that nothing stored was altered."),
-            ("export", "learnloop.cli.archive:export", "Write a signed archive for auditors."),
-            ("check-export", "learnloop.cli.archive:check_export", "Verify such an archive."),
-            ("keygen", "learnloop.cli.archive:keygen", "Make the key that signs archives."),
-            ("sign-off", "learnloop.cli.archive:sign_off", "Record that somebody accepts a run."),
         ),
     ),
     (

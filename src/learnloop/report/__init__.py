@@ -19,7 +19,6 @@ from learnloop.report.inputs import (
     Label,
     ReportInputs,
     Seal,
-    SignOff,
 )
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "Report",
     "ReportInputs",
     "Seal",
-    "SignOff",
     "build",
     "report_to_json",
 ]

@@ -45,15 +45,6 @@ class Seal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignOff:
-    """Somebody accepted the run: who, when (ISO 8601), and what there was to say."""
-
-    name: str
-    time: str
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReportInputs:
     """Everything a report reads.
 
@@ -70,7 +61,6 @@ class ReportInputs:
         evaluations: looks at screen during training.
         gate: the gate's result; None before it ran.
         checkpoints: the table by which a checkpoint was chosen.
-        sign_offs: who accepted the run.
         seals: every opening of this test set so far, this run's included.
         meta: versions, hashes, seeds, host facts, as words; no names and no paths.
         label: what kind of evidence this is.
@@ -98,7 +88,6 @@ class ReportInputs:
     gate: GateResult | None = None
     checkpoints: tuple[CheckpointRow, ...] = ()
     seals: tuple[Seal, ...] = ()
-    sign_offs: tuple[SignOff, ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
     label: Label = "lift"
     finished: bool = False

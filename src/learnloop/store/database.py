@@ -94,10 +94,6 @@ class Store(Access):
         newest = select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
         return [_run(row) for row in self.read(newest)]
 
-    def run_rows(self) -> list[dict[str, Any]]:
-        """Return every run as it is stored, the oldest first: what the ledger's hashes are made of."""
-        return [dict(row) for row in self.read(select(RUNS).order_by(RUNS.c.created_at, RUNS.c.id))]
-
     def run(self, name: str = "latest") -> RunRecord:
         """Return a run by id, by a unique beginning of it, or as `latest`, `latest~1` and so on.
 
