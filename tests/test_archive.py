@@ -58,6 +58,7 @@ def made(tmp_path: Path) -> Made:
         store.save_trace(run, "train", 1, rich_trace())
         gate = {"outcome": "adopt", "weights": f"{run}/step-1", "wins": 9}
         store.append_event(Event(kind="gate", run_id=run, data=gate))
+        store.append_event(Event(kind="run_ended", run_id=run, data={"status": "done"}))
         store.set_status(run, "done")
         weights = project.run_folder(f"{run}/step-1") / "model.safetensors"
         weights.parent.mkdir(parents=True)
@@ -90,6 +91,7 @@ def test_an_archive_holds_what_an_auditor_asks_for_and_no_text(made: Made, tmp_p
         "seal_opened",
         "step",
         "gate",
+        "run_ended",
         "signed_off",
     ]
     assert told("decisions.json")[2]["data"] == {"loss": None}
@@ -202,7 +204,10 @@ def put(name: str, old: bytes, new: bytes) -> Callable[[str, Members], None]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (put("runs/RUN/decisions.json", b'"adopt"', b'"reject"'), "decisions.json: it does not say"),
+        (
+            put("runs/RUN/decisions.json", b'"adopt"', b'"reject"'),
+            "decisions.json: it does not say",
+        ),
         (put("runs/RUN/sign-offs.json", b"pilot", b"world"), "sign-offs.json: it does not say"),
         (put("ledger.jsonl", b"pilot", b"world"), "ledger.jsonl: entry 7 (signed_off)"),
         (put("runs/RUN/config.json", b'"steps": ', b'"steps": 1'), "config.json: it is not what"),
@@ -228,7 +233,9 @@ def test_a_ledger_that_was_cut_does_not_have_the_head_of_the_manifest(
     assert "its head or its number of entries" in refusal(tmp_path, signed_anew(made, cut))
 
 
-def test_a_ledger_of_another_form_is_refused_and_crashes_nothing(made: Made, tmp_path: Path) -> None:
+def test_a_ledger_of_another_form_is_refused_and_crashes_nothing(
+    made: Made, tmp_path: Path
+) -> None:
     odd = make_entry(None, time="t", kind="gate", run_id=made.run, data={"event": 1})
     for text in (b"[]\n", b"{}\n", b"\xff\n", b"[" * 100_000, ledger_lines([odd])):
         data = signed_anew(made, lambda m, t=text: m.update({"ledger.jsonl": t}))
