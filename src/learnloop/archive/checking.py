@@ -129,11 +129,12 @@ def _entry(line: bytes) -> Entry:
     Raises:
         ValueError: it has not the fields of one.
     """
-    told = json.loads(line)
+    told: Any = json.loads(line)
     kinds = {field.name: int if field.name == "seq" else str for field in fields(Entry)}
-    if not isinstance(told, dict) or {n: type(v) for n, v in _items(told)} != kinds:
+    named = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    if {name: type(value) for name, value in named.items()} != kinds:
         raise ValueError("no entry")
-    entry = Entry(**cast("dict[str, Any]", told))
+    entry = Entry(**named)
     if not isinstance(json.loads(entry.data_json), dict):
         raise ValueError("no data")
     return entry
