@@ -43,6 +43,8 @@ def test_from_a_key_to_an_archive_that_holds(
     words = ("--name", "A. Reviewer", "--note", "for the pilot")
     done = learnloop("ledger", "sign-off", run_id, *words, cwd=root)
     assert done.out == f"Run {run_id} is signed off by A. Reviewer (entry 3).\n"
+    shown = learnloop("ledger", "show", cwd=root)
+    assert "name A. Reviewer, note for the pilot" in shown.out
     done = learnloop("ledger", "export", run_id[:15], "-o", "a.zip", cwd=root, **settings)
     assert done.code == 0, done.err
     assert done.out.splitlines()[1] == f"signed with {fingerprint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -67,8 +68,9 @@ def export(
         data = archive_of(project, store, runs, key)
         head = store.ledger()[-1:]
     _write_new(output.absolute(), data)
+    file = shown_path(output.absolute())
     told = {
-        "file": shown_path(output.absolute()),
+        "file": file,
         "bytes": len(data),
         "runs": sorted(record.id for record in runs),
         "head": head[0].hash if head else "",
@@ -78,10 +80,10 @@ def export(
         common.output.data(told)
     else:
         count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-        common.output.text(f"{told['file']}: {count}, {len(data):,} bytes")
+        common.output.text(f"{printable(file)}: {count}, {len(data):,} bytes")
         common.output.text(f"signed with {key.fingerprint}")
     common.output.next(
-        f"learnloop ledger check-export {told['file']} --expect-key {key.fingerprint}"
+        f"learnloop ledger check-export {shlex.quote(file)} --expect-key {key.fingerprint}"
     )
 
 
