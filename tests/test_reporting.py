@@ -13,7 +13,10 @@ from tests.tiny_project import edit
 
 from learnloop.errors import ConfigError, UserError
 from learnloop.event import Event
+from learnloop.exporting import sign_off
 from learnloop.provenance import task_set_hash
+from learnloop.render.html import to_html
+from learnloop.render.markdown import to_markdown
 from learnloop.reporting import ReportWriter, outcome, seals, tasks_of_run
 
 
@@ -92,3 +95,19 @@ def test_a_dataset_that_changed_is_no_longer_the_runs_own(tmp_path: Path):
         edit(tmp_path / "small", "How many are 3", "How much are 3", file="data/tasks.jsonl")
         with pytest.raises(ConfigError, match="the dataset has changed since run"):
             tasks_of_run(session.project, session.record)
+
+
+def test_who_signed_off_is_in_every_form_of_the_report(tmp_path: Path):
+    with idle_run(tmp_path / "small") as (session, run):
+        before = ReportWriter(session, tmp_path / "before.html").write()
+        session.store.set_status(run.id, "stopped")
+        record = session.store.run(run.id)
+        sign_off(session.store, record, "A. <Reviewer>", "for the pilot")
+        after = ReportWriter(session, tmp_path / "after.html").write()
+    assert before.sign_offs == ()
+    assert [(s.name, s.note) for s in after.sign_offs] == [("A. <Reviewer>", "for the pilot")]
+    html, markdown = to_html(after), to_markdown(after)
+    assert "A. &lt;Reviewer&gt;" in html
+    assert "for the pilot" in html
+    assert "A. &lt;Reviewer&gt;" in markdown
+    assert "A. " not in to_markdown(before)

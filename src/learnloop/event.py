@@ -12,9 +12,9 @@ class Event:
     """One thing that happened in a run.
 
     `kind` is one of run_started, stage_started, probe, probe_after, warmup, evaluation, step,
-    checkpoint, gate, repeated, abandoned, seal_opened, test, endpoint_down, endpoint_up, paused, run_ended; `data` is
-    plain JSON values and is documented where the event is emitted (`learn.py`). `progress` counts rollouts of a stage; it
-    goes to listeners only and is never stored.
+    checkpoint, gate, repeated, abandoned, seal_opened, test, endpoint_down, endpoint_up, paused,
+    run_ended, signed_off; `data` is plain JSON values and is documented where the event is emitted
+    (`learn.py`). `progress` counts rollouts of a stage; it goes to listeners only and is never stored.
     """
 
     kind: str

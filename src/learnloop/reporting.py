@@ -19,7 +19,7 @@ from learnloop.project import Project
 from learnloop.provenance import dataset_fingerprint, task_set_hash, words_of
 from learnloop.render.html import to_html
 from learnloop.render.markdown import to_markdown
-from learnloop.report import Report, ReportInputs, Seal, build, report_to_json
+from learnloop.report import Report, ReportInputs, Seal, SignOff, build, report_to_json
 from learnloop.session import Session
 from learnloop.store import RunRecord, Store
 from learnloop.summary import ArmSummary, compare, summarize
@@ -62,6 +62,7 @@ def report_inputs(session: Session, known: ReportInputs | None = None) -> Report
         gate=gate,
         checkpoints=checkpoint_rows(looks, tasks) if history.chosen else (),
         seals=seals(session.store, tasks) if history.done("seal_opened") else (),
+        sign_offs=sign_offs(session.store, record.id),
         meta={k: v for k, v in words_of(record.meta).items() if k != "command"},
         finished=history.done("run_ended"),
         stage=history.stage,
@@ -78,6 +79,14 @@ def seals(store: Store, tasks: Mapping[str, Task]) -> tuple[Seal, ...]:
         if event.data.get("test_set") == test_set
     ]
     return tuple(sorted(opened, key=lambda seal: seal.opened))
+
+
+def sign_offs(store: Store, run_id: str) -> tuple[SignOff, ...]:
+    """Return who accepted a run, the first one first."""
+    return tuple(
+        SignOff(name=e.data["name"], signed=e.created_at[:19] + "Z", note=e.data["note"])
+        for e in store.events(run_id, "signed_off")
+    )
 
 
 def tasks_of_run(project: Project, record: RunRecord) -> dict[str, Task]:

@@ -54,6 +54,14 @@ _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         (
             ("show", "learnloop.cli.ledger:show", "List the entries of the ledger."),
             ("verify", "learnloop.cli.ledger:verify", "Prove that nothing stored was altered."),
+            ("sign-off", "learnloop.cli.archive:sign_off", "Record who accepts a run."),
+            ("keygen", "learnloop.cli.archive:keygen", "Make the key that signs exports."),
+            ("export", "learnloop.cli.archive:export", "Write a signed archive for auditors."),
+            (
+                "check-export",
+                "learnloop.cli.archive:check_export",
+                "Prove that nothing in an archive was altered.",
+            ),
         ),
     ),
     (

@@ -200,6 +200,8 @@ def _about(entry: Entry) -> str:
     data = entry.data
     told = {**data.get("data", {}), **data}
     names = ("stage", "step", "rollouts", "outcome", "weights", "accuracy", "content", "reason")
+    if entry.kind == "signed_off":
+        names = ("name", "note")
     words = [f"{name} {_cell(told[name])}" for name in names if told.get(name) not in (None, "")]
     return printable(", ".join(words))[:80] or "-"
 

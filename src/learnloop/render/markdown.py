@@ -30,6 +30,11 @@ def to_markdown(report: Report) -> str:
     parts += ["## Method", *(f"- **{name}**: {_plain(words)}" for name, words in report.method)]
     parts += ["## Reproduce", f"```\n{report.command}\n```"]
     parts += [f"- {name}: {_plain(words)}" for name, words in report.meta.items()]
+    if report.sign_offs:
+        parts.append("## Sign-off")
+    for one in report.sign_offs:
+        said = f": {one.note}" if one.note else ""
+        parts.append(f"- {_plain(f'{one.name}, {one.signed}{said}')}")
     return "\n\n".join(part for part in parts if part).replace("\n\n- ", "\n- ") + "\n"
 
 

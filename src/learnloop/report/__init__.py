@@ -19,6 +19,7 @@ from learnloop.report.inputs import (
     Label,
     ReportInputs,
     Seal,
+    SignOff,
 )
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Report",
     "ReportInputs",
     "Seal",
+    "SignOff",
     "build",
     "report_to_json",
 ]

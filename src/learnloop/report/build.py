@@ -65,6 +65,7 @@ def build(inputs: ReportInputs) -> Report:
         training=_training(inputs),
         gate=inputs.gate,
         seals=inputs.seals,
+        sign_offs=inputs.sign_offs,
         method=method(inputs, splits),
         meta=dict(inputs.meta),
         config=masked(inputs.config),

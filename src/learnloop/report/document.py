@@ -9,7 +9,7 @@ from typing import Any, Literal
 from learnloop.gate import GateResult
 from learnloop.probe import ProbeResult
 from learnloop.report.cases import Cases
-from learnloop.report.inputs import CheckpointRow, Label, Seal
+from learnloop.report.inputs import CheckpointRow, Label, Seal, SignOff
 from learnloop.report.measures import MeasureRow
 from learnloop.stats import Estimate
 from learnloop.summary import StepRecord, ToolMixShift
@@ -134,6 +134,7 @@ class Report:
     training: Training
     gate: GateResult | None
     seals: tuple[Seal, ...]
+    sign_offs: tuple[SignOff, ...]
     method: tuple[tuple[str, str], ...]
     meta: Mapping[str, str]
     config: Mapping[str, Any]

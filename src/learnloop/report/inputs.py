@@ -45,6 +45,15 @@ class Seal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SignOff:
+    """Somebody who accepted the run: the name as it was given, when (ISO 8601), and what was said."""
+
+    name: str
+    signed: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportInputs:
     """Everything a report reads.
 
@@ -62,6 +71,7 @@ class ReportInputs:
         gate: the gate's result; None before it ran.
         checkpoints: the table by which a checkpoint was chosen.
         seals: every opening of this test set so far, this run's included.
+        sign_offs: who accepted the run so far, the first one first.
         meta: versions, hashes, seeds, host facts, as words; no names and no paths.
         label: what kind of evidence this is.
         finished: whether anything will still be added.
@@ -88,6 +98,7 @@ class ReportInputs:
     gate: GateResult | None = None
     checkpoints: tuple[CheckpointRow, ...] = ()
     seals: tuple[Seal, ...] = ()
+    sign_offs: tuple[SignOff, ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
     label: Label = "lift"
     finished: bool = False
