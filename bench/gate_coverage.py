@@ -151,7 +151,7 @@ INTERVALS: Mapping[str, Callable[[Sample], Estimate | None]] = {
     "change a solved task": lambda s: stats.change_of_ratios(
         sums(s, 0, solved=False), sums(s, 1, solved=False)
     ),
-    "change of medians": lambda s: stats.change_of_medians(
+    "change of medians": lambda s: stats.change_of_quantiles(
         values(s, 0), values(s, 1), units=len(s.cost[0])
     ),
 }

@@ -10,13 +10,15 @@ import json
 import random
 from dataclasses import dataclass, replace
 
-from learnloop.gate import GateResult, GateRules, PairResult, decide, plan_pairs
+from learnloop.config import GateConfig
+from learnloop.gate import GateResult, GateRules, Noise, PairResult, decide, noise_of, plan_pairs
 from learnloop.message import Message, ToolCall, ToolSchema
 from learnloop.probe import ProbeResult, probe
 from learnloop.report import ArmName, CheckpointRow, Evaluation, ReportInputs, Seal
 from learnloop.summary import StepRecord, step_record
 from learnloop.task import Split, Task
 from learnloop.trace import CallRecord, Failure, Score, Trace, Turn, trace_id
+from learnloop.trial import visible_gain
 
 KINDS = ("lookup", "difference", "ratio", "best_year", "indirect")
 TOOLS = ("search", "list", "cat", "calc")
@@ -261,6 +263,8 @@ def sample_inputs(*, steps: int = 10, warm: bool = True, opened: bool = True) ->
         steps=tuple(training_step(s, steps, train) for s in range(1, steps + 1)),
         steps_planned=steps,
         evaluations=looks,
+        noise=sample_noise(screen),
+        detectable=visible_gain(GateConfig(), sample_noise(screen).share, tasks=len(confirm)),
         gate=sample_gate(confirm),
         checkpoints=(
             CheckpointRow(step=5, correct=0.52, calls=4.1, tasks=40, reason="below step 10"),
@@ -269,6 +273,7 @@ def sample_inputs(*, steps: int = 10, warm: bool = True, opened: bool = True) ->
             ),
         ),
         seals=(Seal(run_id="run_20261130_7c1e", opened="2026-11-30T19:39:50Z"),) if opened else (),
+        rivals={"run_20261130_9a31": {"test": roll_all(test, WARM, candidate="cand_prompt")}},
         meta={
             "learnloop": "0.1.0",
             "model": "smollm2-135m, sha256 b179c952…",
@@ -278,6 +283,21 @@ def sample_inputs(*, steps: int = 10, warm: bool = True, opened: bool = True) ->
             "host": "2 cores, no accelerator",
         },
         finished=True,
+    )
+
+
+def sample_noise(tasks: tuple[Task, ...]) -> Noise:
+    """Return what an A/A run of the warm agent shows."""
+    pairs = [
+        [roll(t, WARM, candidate="cand_warm", attempt=n, salt="aa").score for n in range(2)]
+        for t in tasks
+    ]
+    scores = [[s.correct if s else None for s in pair] for pair in pairs]
+    return noise_of(
+        [
+            PairResult(task_id=t.id, incumbent=a, candidate=b)
+            for t, (a, b) in zip(tasks, scores, strict=True)
+        ]
     )
 
 

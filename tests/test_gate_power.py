@@ -82,14 +82,14 @@ def test_an_agent_against_itself_shows_its_noise_and_what_can_be_detected():
     assert noise.low <= 0.10 <= noise.high
     assert (noise.tasks, noise.pairs, noise.lost) == (40, 200, 0)
     assert not noise.is_lopsided
-    found = detectable(noise, QUARTER, tasks=40, target=0.02)
+    found = detectable(noise.share, QUARTER, tasks=40, target=0.02)
     assert found.effect == pytest.approx(0.05, abs=0.015)
     assert found.effect < found.effect_churned
     assert found.is_underpowered
     assert found.pairs_for_target is not None
     assert found.pairs_for_target > 400
     assert "40 confirm tasks are few" in found.words
-    assert not detectable(noise, QUARTER, tasks=300, target=0.10).is_underpowered
+    assert not detectable(noise.share, QUARTER, tasks=300, target=0.10).is_underpowered
 
 
 def test_arms_that_are_not_run_alike_are_told():
@@ -102,7 +102,7 @@ def test_a_deterministic_agent_is_told_that_repeats_say_nothing():
     noise = noise_of(aa_run([1.0] * 20 + [0.0] * 20, random.Random(3)))
     assert noise.share == 0
     assert "deterministic" in noise.words
-    found = detectable(noise, QUARTER, tasks=40)
+    found = detectable(noise.share, QUARTER, tasks=40)
     assert 0 < found.effect < 0.03
 
 

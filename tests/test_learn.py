@@ -11,7 +11,8 @@ from tests.sample_run import make_tasks, sample_gate
 from tests.test_summary import graded
 
 from learnloop.history import checkpoint_rows
-from learnloop.learn import arms_of, choose, is_evaluated, leaks_of, lessons
+from learnloop.judging import arms_of, leaks_of
+from learnloop.learn import choose, is_evaluated, lessons
 from learnloop.report import Evaluation
 from learnloop.run import UNTRAINED
 from learnloop.task import Split

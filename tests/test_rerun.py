@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from tests.test_summary import graded
@@ -10,7 +11,7 @@ from tests.test_summary import graded
 from learnloop.message import Message
 from learnloop.summary import compare
 from learnloop.task import Task
-from learnloop.trace import Trace
+from learnloop.trace import Content, Trace
 
 OPENING = (Message(role="user", content="?"),)
 TASKS = {
@@ -65,3 +66,44 @@ def test_tasks_that_were_tried_too_rarely_do_not_count() -> None:
     assert found.tasks == 2
     assert compare(arm(0.5, 1, seed=1), arm(0.5, 1, seed=2), TASKS).rerun is None
     assert compare([], arm(0.5, 1, seed=2), TASKS).rerun is None
+
+
+def said(
+    task: str, words: str, attempt: int, *, right: bool = True, content: Content = "full"
+) -> Trace:
+    made = graded(task, float(right), attempt=attempt, tokens=100)
+    turns = (*made.turns[:-1], replace(made.turns[-1], text=words))
+    return replace(made, turns=turns, content=content)
+
+
+def test_a_vote_takes_the_commonest_last_line() -> None:
+    """On even tasks two of three say the right answer, on odd ones two say the same wrong one."""
+    before = list[Trace]()
+    for n, task in enumerate(TASKS):
+        wrong, right = ("7", "8") if n % 2 else ("7", " 8  ")
+        for attempt, votes in enumerate((right, wrong, wrong if n % 2 else "8")):
+            words = f"Thinking {attempt}.\nAnswer: {votes}"
+            before.append(said(task, words, attempt, right=votes.strip() == "8"))
+    after = [said(task, "Answer: 8", 0) for task in TASKS]
+    found = compare(before, after, TASKS).majority
+    assert found
+    assert (found.k, found.tasks, found.reached.value) == (3, 200, 0.5)
+    assert found.beyond.value == pytest.approx(0.5)
+    assert found.words.startswith("a vote of 3 runs of the original reaches 50.0 %")
+    twice = [replace(t, attempt=t.attempt + 3, id=f"{t.id}b") for t in before]
+    again = compare([*before, *twice], after, TASKS).majority
+    assert again == found
+
+
+def test_without_texts_or_tries_enough_there_is_no_vote() -> None:
+    after = [said(task, "Answer: 8", 0) for task in TASKS]
+    cases: list[tuple[Content, int]] = [("none", 3), ("masked", 3), ("full", 2)]
+    for content, tries in cases:
+        before = [
+            said(task, "Answer: 8", n, content=content) for task in TASKS for n in range(tries)
+        ]
+        assert compare(before, after, TASKS).majority is None
+    hashed = [said(task, "0f3a", n, content="hash") for task in TASKS for n in range(3)]
+    voted = compare(hashed, after, TASKS).majority
+    assert voted
+    assert voted.reached.value == 1

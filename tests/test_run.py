@@ -15,7 +15,7 @@ from tests.idle_run import idle_run
 from learnloop.batch import attempts_on, interleaved
 from learnloop.errors import EndpointError, StoppedEarly
 from learnloop.event import Event
-from learnloop.learn import measure
+from learnloop.judging import measure
 from learnloop.project import Project
 from learnloop.run import UNTRAINED, Run
 from learnloop.session import Session, at_work, begin, checked_tasks, project_store

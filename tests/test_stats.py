@@ -202,10 +202,10 @@ def test_the_interval_of_a_ratio_covers_the_truth() -> None:
 def test_the_change_of_medians_pools_values_of_all_units() -> None:
     before = values_of([[1.0, 2.0], [3.0], [4.0]])
     after = values_of([[1.0], [], [2.0, 3.0]])
-    found = stats.change_of_medians(before, after, units=3)
+    found = stats.change_of_quantiles(before, after, units=3)
     assert found is not None
     assert near(found.value, 2.0 / 2.5 - 1)
-    assert stats.change_of_medians(values_of([[1.0]]), values_of([[]]), units=1) is None
+    assert stats.change_of_quantiles(values_of([[1.0]]), values_of([[]]), units=1) is None
 
 
 def values_of(units: list[list[float]]) -> UnitValues:
@@ -216,15 +216,16 @@ def values_of(units: list[list[float]]) -> UnitValues:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
-def test_medians_over_resamples_are_those_of_the_values_drawn(count: int) -> None:
+def test_quantiles_over_resamples_are_those_of_the_values_drawn(count: int) -> None:
     rng = np.random.default_rng(count)
     units = [[float(x) for x in rng.integers(0, 9, rng.integers(0, 6))] for _ in range(count)]
     units[0].append(3.0)
     arm = ratio._Sorted.of(values_of(units), count)
     weights = rng.multinomial(count, np.full(count, 1 / count), size=40).astype(np.float64)
-    for row, found in zip(weights, arm.medians(weights), strict=True):
-        drawn = [v for unit, times in zip(units, row, strict=True) for v in unit * int(times)]
-        assert (float(np.median(drawn)) == found) if drawn else math.isnan(found)
+    for q in (0.5, 0.95):
+        for row, found in zip(weights, arm.quantiles(weights, q), strict=True):
+            drawn = [v for unit, times in zip(units, row, strict=True) for v in unit * int(times)]
+            assert near(float(np.quantile(drawn, q)), found) if drawn else math.isnan(found)
 
 
 def test_the_swap_band_is_zero_for_equal_arms_and_wide_for_few_units() -> None:

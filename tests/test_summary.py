@@ -7,6 +7,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
+
+from learnloop.config import PricesConfig
 from learnloop.message import ToolCall, ToolSchema
 from learnloop.summary import (
     Comparison,
@@ -169,6 +172,36 @@ def test_costs_among_correct_and_per_solved_task_differ_as_they_should() -> None
     assert calls.per_solved is not None
     assert calls.per_solved.value == 6.0
     assert calls.correct_p50 == 3.0
+    assert calls.correct_p95 == 3.9
+
+
+def test_the_slow_tail_of_latency_has_a_change_and_an_interval_of_its_own() -> None:
+    tasks = make_tasks(60)
+    before = [graded(t, 1, latency_s=1.0 if i % 4 else 9.0) for i, t in enumerate(tasks)]
+    after = [graded(t, 1, latency_s=1.0 if i % 4 else 3.0) for i, t in enumerate(tasks)]
+    found = compare(before, after, tasks).costs["latency_s"]
+    assert found.p50_correct is not None
+    assert found.p50_correct.value == 0
+    assert found.p95_correct is not None
+    assert found.p95_correct.value == pytest.approx(1 / 3 - 1)
+    assert found.p95_correct.below_zero
+    assert compare(before, after, tasks).costs["calls"].p95_correct is None
+
+
+def test_money_is_a_cost_where_there_are_prices() -> None:
+    tasks = make_tasks(2)
+    before = [graded("t000", 1, tokens=1010), graded("t001", 1, tokens=1010)]
+    after = [graded("t000", 1, tokens=510, tools=()), graded("t001", 1, tokens=510, tools=())]
+    assert "usd" not in compare(before, after, tasks).costs
+    assert "usd" not in compare(before, after, tasks, prices=PricesConfig()).costs
+    prices = PricesConfig(tokens_in_usd=0.5, tokens_out_usd=1.0, call_usd=0.25)
+    found = compare(before, after, tasks, prices=prices)
+    # 1,000 tokens in, 10 out, one call; 500 in, 10 out, none.
+    assert found.before.costs["usd"].mean.value == pytest.approx(0.5 + 0.01 + 0.25)
+    assert found.after.costs["usd"].mean.value == pytest.approx(0.25 + 0.01)
+    change = found.costs["usd"].all_rollouts
+    assert change is not None
+    assert change.value == pytest.approx(0.26 / 0.76 - 1)
 
 
 def test_calls_per_tool_bad_calls_and_valid_answers_are_shares_of_rollouts() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from learnloop.gate.power import minimum_detectable_effect, pairs_needed
-from learnloop.probe import ProbedTask, ProbeResult
+from learnloop.probe import ProbeResult, discordant_share
 from learnloop.summary import ArmSummary
 
 Kind = Literal["repair", "measure", "optimise", "note"]
@@ -268,7 +268,7 @@ def _unused(known: Evidence) -> Iterator[Step]:
 
 def _size(known: Evidence) -> Iterator[Step]:
     """Say what the gate can see with this noise and so many tasks."""
-    share = _discordant(known.probed.probe.tasks) if known.probed else None
+    share = discordant_share(known.probed.probe.tasks) if known.probed else None
     if known.probed is None or not share or known.pairs < 1:
         return
     seen = minimum_detectable_effect(known.alpha, share, known.pairs)
@@ -290,12 +290,3 @@ def _size(known: Evidence) -> Iterator[Step]:
             Number(name="pairs_needed", value=needed, source=known.probed.run),
         ),
     )
-
-
-def _discordant(tasks: tuple[ProbedTask, ...]) -> float | None:
-    """Return how often two attempts at a task differ, unbiased; None without tasks tried twice."""
-    pairs = [(t.passed, t.graded) for t in tasks if t.graded > 1]
-    if not pairs:
-        return None
-    shares = [2 * c * (n - c) / (n * (n - 1)) for c, n in pairs]
-    return sum(shares) / len(shares)

@@ -33,6 +33,7 @@ from learnloop.splits import Leak, asked_text, find_leaks, in_split, question_te
 from learnloop.task import SPLITS, Task, field_of
 from learnloop.toolcheck import TRACE, corpus_findings, tool_finding
 from learnloop.trace import Trace, Turn
+from learnloop.trial import visible_gain
 
 _CONFIG, _ENDPOINT, _GATE = ConfigError.exit_code, EndpointError.exit_code, GateNotMet.exit_code
 _GRADED_TASKS = 3
@@ -84,6 +85,7 @@ async def check(project: Project, *, needs_model: bool = True) -> CheckReport:
         await project.learn_schemas()
         tasks = project.tasks()
         findings += [*_schemas(project, tasks), *_splits(tasks), *_demos(project, tasks)]
+        findings += _gate(project.config, tasks)
         findings += _curriculum(project.config, tasks)
     except UserError as error:
         # A missing prompt keeps the rows from being read, and has been told already.
@@ -209,6 +211,20 @@ def _splits(tasks: Sequence[Task]) -> Iterator[Finding]:
             fix=f"{_FEW_TASKS} or more are better.",
         )
     yield Finding(level="ok", what=", ".join(f"{s} {sizes[s]}" for s in SPLITS), where="splits")
+
+
+def _gate(config: Config, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Say what gains the gate can show, for a steady agent and for one that tosses coins."""
+    confirm = sum(task.split == "confirm" for task in tasks)
+    if not confirm:
+        return
+    steady, tossing = (visible_gain(config.gate, share, tasks=confirm) for share in (0.1, 0.5))
+    yield Finding(
+        level="ok",
+        what=f"{steady.cap} pairs adopt gains from {100 * steady.effect:.1f} points in 80 % of cases "
+        f"where two runs of the agent differ in 10 % of pairs, from {100 * tossing.effect:.1f} in 50 %",
+        where="gate",
+    )
 
 
 def _leaks(tasks: Sequence[Task]) -> Iterator[Finding]:

@@ -56,7 +56,8 @@ def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
     looks = 1 + bool(config.warmup.path) + math.ceil(train.steps / train.eval_every)
     gated = config.gate.looks[0] if sizes["confirm"] else 0
     arms = 3 if config.warmup.path else 2
-    evaluation = looks * screened + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
+    again = min(screened, config.gate.aa_tasks)
+    evaluation = looks * screened + again + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
     probed = min(sizes["train"], config.probe.tasks or sizes["train"])
     probe = config.probe.attempts * probed * (2 if config.probe.after else 1)
     training = train.steps * train.rollouts_per_step

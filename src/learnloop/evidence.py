@@ -9,7 +9,6 @@ from learnloop.arms import find_arm
 from learnloop.check import CheckReport
 from learnloop.codec import config_from_json
 from learnloop.errors import ConfigError, UsageError
-from learnloop.gate.pool import ErrorPool
 from learnloop.history import History
 from learnloop.project import Project
 from learnloop.reporting import tasks_of_run
@@ -17,6 +16,7 @@ from learnloop.splits import in_split
 from learnloop.store import RunRecord, Store
 from learnloop.summary import summarize
 from learnloop.task import SPLITS, Task
+from learnloop.trial import pool_after
 
 
 def evidence(project: Project, report: CheckReport) -> Evidence:
@@ -40,7 +40,7 @@ def evidence(project: Project, report: CheckReport) -> Evidence:
         tools=tuple(dict.fromkeys(tool.name for task in tasks for tool in task.tools)),
         confirm_tasks=confirm,
         trainable=True,
-        alpha=ErrorPool(max_candidates=gate.max_candidates).share,
+        alpha=pool_after(gate, ()).share,
         pairs=most if project.config.model.temperature else min(most, confirm),
     )
 

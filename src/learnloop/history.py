@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from learnloop.budget import Spend
-from learnloop.gate import CheaperLook, Flips, GateResult, Look, Tally
+from learnloop.gate import CheaperLook, Flips, GateResult, Look, Noise, Tally
 from learnloop.probe import ProbeResult, probe
 from learnloop.report import ArmName, CheckpointRow, Evaluation
 from learnloop.store import EventRecord, Store
@@ -89,6 +89,12 @@ class History:
         """Return whether the run was warmed up on demonstrations."""
         found = self.event("warmup")
         return found is not None and int(found.data["demonstrations"]) > 0
+
+    @property
+    def noise(self) -> Noise | None:
+        """Return what the A/A run showed; None before it, or where there was none."""
+        found = self.event("noise")
+        return found and Noise(**{k: v for k, v in found.data.items() if k != CLOCK})
 
     @property
     def gate(self) -> GateResult | None:

@@ -11,7 +11,8 @@ ends with its event; what is killed before that is done again from the stored ro
 
 Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
 {sentence, advice, weights, regraded: second scores by trace id}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
-checkpoint {weights, arms: candidate ids}; gate {GateResult, weights}; seal_opened {tasks, test_set};
+noise {Noise: the A/A run}; checkpoint {weights, arms: candidate ids}; gate {GateResult, weights};
+regressions {protected, tries, found, confirmed: task ids}; seal_opened {tasks, test_set};
 test {tasks}; repeated {rollouts: ids of traces that were under way when the run ended last}, and
 abandoned alike where nothing goes on with them;
 endpoint_down {endpoint, fault} and endpoint_up {endpoint, down_s}, which may come at
@@ -26,20 +27,19 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from learnloop.batch import attempts_on
-from learnloop.gate import GateResult, PairResult, PlannedPair, refuse_early
+from learnloop.gate import GateResult
 from learnloop.history import checkpoint_rows
+from learnloop.judging import AA_STAGE, arms_of, judge, measure, measure_noise, tell_noise
 from learnloop.optimizers.rft.curriculum import sequence
 from learnloop.optimizers.rft.tuner import Progress, Tuner, demo_rows
 from learnloop.probe import probe
 from learnloop.provenance import task_set_hash
 from learnloop.regrade import regrade
-from learnloop.report import ArmName
 from learnloop.run import CURRENT, UNTRAINED, Run
-from learnloop.splits import find_leaks, in_split
+from learnloop.splits import in_split
 from learnloop.summary import step_record, summarize
 from learnloop.task import Split, Task
 from learnloop.trace import Trace
-from learnloop.trial import Trial, pool_after, trial_of
 
 
 async def learn(run: Run) -> GateResult:
@@ -50,6 +50,7 @@ async def learn(run: Run) -> GateResult:
     await evaluate(run, UNTRAINED, step=-1 if run.has_warmup else 0)
     progress = await warm_up(run, tuner, progress)
     await look_for_variance(run, run.base, "probe")
+    await measure_noise(run)
     await evaluate(run, run.base, step=0)
     for step, tasks in enumerate(plan, start=1):
         if step > progress.step:
@@ -221,77 +222,6 @@ def choose(run: Run) -> str:
     return run.history.chosen
 
 
-def arms_of(run: Run, chosen: str) -> dict[ArmName, str]:
-    """Return the weights that the report compares; `warm` only where there was a warm-up."""
-    arms: dict[ArmName, str] = {"baseline": UNTRAINED}
-    if run.has_warmup:
-        arms["warm"] = run.base
-    return {**arms, "final": chosen}
-
-
-async def judge(run: Run, chosen: str) -> GateResult:
-    """Let the gate compare the chosen checkpoint with the agent before training, on confirm."""
-    if known := run.history.gate:
-        return known
-    run.begin_stage("gate")
-    tasks = {task.id: task for task in in_split(run.tasks.values(), "confirm")}
-    trial, verdict = (
-        next_trial(run),
-        refuse_early(
-            same_content=chosen == run.base,
-            leaks=leaks_of(run),
-            confirm_tasks=len(tasks),
-            pool=pool_after(run.config.gate, run.history.gates),
-        ),
-    )
-    plan = trial.plan(sorted(tasks), run.config.train.seed)
-    results: list[PairResult] = []
-    while verdict is None:
-        pairs = plan[len(results) : trial.next_look(len(results))]
-        results += await compare_pairs(run, trial, chosen, pairs)
-        verdict = trial.decide(results)
-    used = dict.fromkeys(result.task_id for result in results)
-    shown = [tasks[name] for name in used] or run.sample("confirm", run.config.train.report_tasks)
-    await measure(run, chosen, "confirm", shown)
-    run.emit("gate", weights=chosen, **asdict(verdict))
-    return verdict
-
-
-def next_trial(run: Run) -> Trial:
-    """Return the trial of the run's next candidate, with its share of the run's error."""
-    config, before = run.config, run.history.gates
-    pool = pool_after(config.gate, before)
-    return trial_of(config.gate, pool, number=len(before), seed=config.train.seed)
-
-
-def leaks_of(run: Run) -> list[str]:
-    """Return what links confirm to tasks that training or the choice of a checkpoint has seen."""
-    leaks = find_leaks(list(run.tasks.values()))
-    return [x.words for x in leaks if "confirm" in x.splits and {"train", "screen"} & {*x.splits}]
-
-
-async def compare_pairs(
-    run: Run, trial: Trial, chosen: str, pairs: Sequence[PlannedPair]
-) -> list[PairResult]:
-    """Run both arms of the gate on its next pairs, with equal seeds."""
-    attempts = [(run.tasks[pair.task_id], pair.attempt) for pair in pairs]
-    old, new = await run.roll(*(run.batch("confirm", w, attempts) for w in (run.base, chosen)))
-    return [
-        trial.result(task, before, after)
-        for (task, _), before, after in zip(attempts, old, new, strict=True)
-    ]
-
-
-async def measure(run: Run, chosen: str, split: Split, tasks: Sequence[Task]) -> None:
-    """Roll out every compared arm on held-out tasks.
-
-    Rollouts of the gate are not made again, those it lost neither: after a verdict a second try of
-    one arm alone would move what the report shows away from what the gate saw.
-    """
-    arms = dict.fromkeys(arms_of(run, chosen).values())
-    await run.roll(*(run.batch(split, weights, attempts_on(tasks)) for weights in arms))
-
-
 async def open_test(run: Run) -> None:
     """Measure the compared arms on the sealed test; that it was opened is recorded first."""
     history = run.history
@@ -300,7 +230,7 @@ async def open_test(run: Run) -> None:
     run.begin_stage("sealed test")
     tasks = run.sample("test", run.config.train.report_tasks)
     break_seal(run, tasks)
-    await measure(run, history.chosen, "test", tasks)
+    await measure(run, history.chosen, "test", tasks, run.config.train.report_attempts)
     run.emit("test", tasks=len(tasks))
 
 
@@ -310,12 +240,21 @@ def break_seal(run: Run, tasks: Sequence[Task]) -> None:
     run.emit_once("seal_opened", tasks=len(tasks), test_set=test_set)
 
 
-async def measure_one(run: Run, *, weights: str, split: Split, attempts: int) -> list[Trace]:
-    """Measure one candidate on one split, as `learnloop eval` does."""
+async def measure_one(
+    run: Run, *, weights: str, split: Split, attempts: int, twice: bool = False
+) -> list[Trace]:
+    """Measure one candidate on one split, as `learnloop eval` does.
+
+    Measured `twice` means an A/A run beside it: a second arm of the same candidate, for its noise.
+    """
     run.begin_stage(f"evaluation on {split}")
     tasks = run.sample(split, run.config.train.report_tasks)
     if split == "test":
         break_seal(run, tasks)
-    [traces] = await run.roll(run.batch(split, weights, attempts_on(tasks, attempts)))
+    plan = attempts_on(tasks, attempts)
+    stages = (split, AA_STAGE) if twice else (split,)
+    traces, *again = await run.roll(*(run.batch(stage, weights, plan) for stage in stages))
     tell_accuracy(run, split, 0, traces)
+    for second in again:
+        tell_noise(run, traces, second)
     return traces

@@ -191,6 +191,14 @@ def _bucket(rows: Sequence[Row], graded: Sequence[Row], unstable: set[str]) -> B
     return "mixed" if max(right) - min(right) > _SAME else "never_passed"
 
 
+def discordant_share(tasks: Sequence[ProbedTask]) -> float | None:
+    """Return how often two attempts at a task differ, unbiased; None without tasks tried twice."""
+    pairs = [(t.passed, t.graded) for t in tasks if t.graded > 1]
+    if not pairs:
+        return None
+    return mean([2 * c * (n - c) / (n * (n - 1)) for c, n in pairs])
+
+
 def expected_signals(
     cells: Sequence[tuple[int, int]], group_sizes: Sequence[int]
 ) -> tuple[Signal, ...]:

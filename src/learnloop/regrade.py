@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from learnloop.errors import GraderError
+from learnloop.errors import EndpointError, GraderError
 from learnloop.rollout import grade
 from learnloop.run import Run
 from learnloop.trace import Trace
@@ -16,10 +16,8 @@ async def regrade(run: Run, traces: Sequence[Trace]) -> dict[str, float]:
     """Return second scores by trace id: of the first graded rollout of each task.
 
     Only graders behind an endpoint are asked: ours are functions of task and rollout. What the grader
-    does not answer, and rollouts whose texts were not kept, have no second score.
-
-    Raises:
-        EndpointError: the grader was down for longer than anybody waits.
+    does not answer, and rollouts whose texts were not kept, have no second score. A grader that has gone
+    since it gave the first ones leaves the probe without second scores, and not without a verdict.
     """
     if run.config.grader.type != "endpoint" or not run.config.probe.regrade:
         return {}
@@ -33,7 +31,7 @@ async def regrade(run: Run, traces: Sequence[Trace]) -> dict[str, float]:
         async with places:
             try:
                 score = await grade(run.parts.grader, run.tasks[trace.task_id], trace)
-            except GraderError:
+            except (GraderError, EndpointError):
                 return
         found[trace.id] = score.value
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from learnloop.arms import Arm
 from learnloop.codec import config_from_json
 from learnloop.errors import ConfigError, WriteError, writing
 from learnloop.event import Event
@@ -24,6 +25,7 @@ from learnloop.session import Session
 from learnloop.store import RunRecord, Store
 from learnloop.summary import ArmSummary, compare, summarize
 from learnloop.task import Split, Task
+from learnloop.trial import visible_gain
 
 SHORTEST_S = 2.0
 """A report that is younger is not written again, unless it is the last one."""
@@ -33,17 +35,21 @@ _WRITES = {"stage_started", "run_ended", "paused", "test"}
 _LAST = {"run_ended", "paused", "test"}
 
 
-def report_inputs(session: Session, known: ReportInputs | None = None) -> ReportInputs:
+def report_inputs(
+    session: Session, known: ReportInputs | None = None, rivals: Sequence[Arm] = ()
+) -> ReportInputs:
     """Return everything that a run knows so far; parts that do not exist yet are absent.
 
-    Stages never change once they are done: those of `known`, made before, are taken over.
+    Stages never change once they are done: those of `known`, made before, are taken over. `rivals`
+    are other arms on the same tasks to hold the result against.
     """
     history, record, tasks = session.history, session.record, session.tasks
     config = config_from_json(record.config_json)
     blank = ReportInputs(run_id=record.id, project=config.project.name, command="", created="")
     known, attempts = known or blank, config.probe.attempts
     looks = history.evaluations(known.evaluations)
-    gate = history.gate
+    gate, noise = history.gate, history.noise
+    confirm = sum(task.split == "confirm" for task in tasks.values())
     return ReportInputs(
         run_id=record.id,
         project=config.project.name,
@@ -59,7 +65,12 @@ def report_inputs(session: Session, known: ReportInputs | None = None) -> Report
         steps=history.steps,
         steps_planned=config.train.steps,
         evaluations=looks,
+        noise=noise,
+        detectable=visible_gain(config.gate, noise.share, tasks=confirm)
+        if noise and noise.pairs and confirm
+        else None,
         gate=gate,
+        rivals={arm.name: arm.splits for arm in rivals},
         checkpoints=checkpoint_rows(looks, tasks) if history.chosen else (),
         seals=seals(session.store, tasks) if history.done("seal_opened") else (),
         sign_offs=sign_offs(session.store, record.id),
@@ -131,8 +142,8 @@ def _replace(path: Path, text: str) -> None:
 class ReportWriter:
     """A sink that rewrites a run's report as it goes."""
 
-    def __init__(self, session: Session, page: Path) -> None:
-        self._session, self.page = session, page
+    def __init__(self, session: Session, page: Path, rivals: Sequence[Arm] = ()) -> None:
+        self._session, self.page, self._rivals = session, page, rivals
         self._known: ReportInputs | None = None
         self._written_s = 0.0
 
@@ -148,7 +159,7 @@ class ReportWriter:
 
     def write(self) -> Report:
         """Write the report now and return it."""
-        self._known = report_inputs(self._session, self._known)
+        self._known = report_inputs(self._session, self._known, self._rivals)
         report = build(self._known)
         write_report(report, self.page)
         self._written_s = time.monotonic()

@@ -51,7 +51,7 @@ from learnloop.tools.mcp.snapshot import changes
 _FREE_TO_CHANGE = re.compile(
     r"budget\..+|store\..+|project\.name|model\.threads|train\.max_concurrency|grader\.timeout_s"
     r"|tools\[\d+\]\.(rate_limit|secret|episode_end_url)"
-    r"|(tools|mcp)\[\d+\]\.(timeout_s|start_timeout_s|max_concurrency)"
+    r"|gate\.(target|accept_underpowered)|(tools|mcp)\[\d+\]\.(timeout_s|start_timeout_s|max_concurrency)"
     r"|grader\.(rate_limit|secret)|network\.breaker_\w+|prices\.\w+|services\[\d+\]\.start_timeout_s"
 )
 """Settings without influence on results: a resumed run may have other ones."""

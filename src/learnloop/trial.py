@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from learnloop.config import GateConfig
 from learnloop.gate import (
     CheaperRules,
+    Detectable,
     ErrorPool,
     GateResult,
     GateRules,
@@ -15,6 +16,7 @@ from learnloop.gate import (
     PlannedPair,
     decide,
     decide_cheaper,
+    detectable,
     either,
     look_after,
     passes_of,
@@ -100,7 +102,9 @@ def pool_after(config: GateConfig, results: Sequence[GateResult]) -> ErrorPool:
     return pool.after(results)
 
 
-def trial_of(config: GateConfig, pool: ErrorPool, *, number: int, seed: int) -> Trial:
+def trial_of(
+    config: GateConfig, pool: ErrorPool, *, number: int, seed: int, most: int | None = None
+) -> Trial:
     """Return the trial of a run's next candidate.
 
     Args:
@@ -108,7 +112,9 @@ def trial_of(config: GateConfig, pool: ErrorPool, *, number: int, seed: int) -> 
         pool: the error that the run has left.
         number: candidates tested before.
         seed: fixes the random flips of graded scores.
+        most: pairs beyond which nothing new is seen: the tasks, of a deterministic agent.
     """
+    config = replace(config, looks=looks_up_to(config.looks, most))
     share = pool.share / 2 if config.claim == "either" else pool.share
     better = GateRules(alpha=share, looks=config.looks, scores=config.scores, seed=seed)
     cheaper = CheaperRules(
@@ -120,3 +126,22 @@ def trial_of(config: GateConfig, pool: ErrorPool, *, number: int, seed: int) -> 
         better=None if config.claim == "cheaper" else better,
         cheaper=None if config.claim == "better" else cheaper,
     )
+
+
+def looks_up_to(looks: tuple[int, ...], most: int | None) -> tuple[int, ...]:
+    """Return the looks of a test that ends after so many pairs at the latest; None changes nothing."""
+    if not most or most >= looks[-1]:
+        return looks
+    return (*(n for n in looks if n < most), most)
+
+
+def visible_gain(config: GateConfig, share: float, *, tasks: int) -> Detectable:
+    """Return what the gate can show of an agent two runs of which differ by `share`.
+
+    A share of zero means that the agent is deterministic: then each of the `tasks` of confirm counts once.
+    """
+    trial = trial_of(
+        config, pool_after(config, ()), number=0, seed=0, most=tasks if share == 0 else None
+    )
+    rules = trial.better or GateRules(alpha=pool_after(config, ()).share, looks=trial.looks)
+    return detectable(share, rules, tasks=tasks, target=config.target or None)

@@ -113,10 +113,10 @@ def test_check_passes_a_sound_project_and_names_the_next_command(learnloop: Lear
     done = learnloop("check", cwd=root)
     assert done.code == 0
     assert done.line == "next: learnloop train"
-    assert done.out.splitlines()[-1].startswith("a run makes 842 rollouts")
+    assert done.out.splitlines()[-1].startswith("a run makes 844 rollouts")
     data = learnloop("check", root, "--json").json
     assert data["ok"] is True
-    assert data["estimate"]["rollouts"] == 842
+    assert data["estimate"]["rollouts"] == 844
     assert {f["level"] for f in data["findings"]} == {"ok", "warning"}
 
 

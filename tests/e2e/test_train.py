@@ -150,9 +150,40 @@ def test_eval_measures_a_checkpoint_in_a_run_of_its_own(copied: Run):
     compared = small.read("compare", data["run"], f"{done.json['run']}:final", "--json").json
     # Greedy and fp32: the same checkpoint does the same thing twice.
     assert compared["gain"] == 0
+    held = ("--rival", data["run"])
+    against = small.read(
+        "compare", "latest:warm", f"{done.json['run']}:final", *held, "--json"
+    ).json
+    assert against["rivals"][data["run"]]["gain"] == 0
+    words = small.read("compare", "latest:warm", f"{done.json['run']}:final", *held).out
+    assert f"Held against {data['run']}, " in words
+    page = small.root / "rival.html"
+    assert small.read("report", done.json["run"], *held, "-o", str(page)).code == 0
+    report = json.loads(page.with_suffix(".json").read_text())
+    [rival] = [r for s in report["splits"] for r in s["rivals"] if data["run"] in r["name"]]
+    assert rival["beyond"]["value"] == 0
+    assert f"run {data['run']}" in page.read_text()
+    alone = small.run("eval", "--tasks", "2", "--split", "screen", "--json").json
+    refused = small.read("report", done.json["run"], "--rival", alone["run"])
+    assert (refused.code, "has no rollouts on test or confirm" in refused.err) == (2, True)
     wrong = small.read("eval", "--candidate", "latest/step-9")
     assert wrong.code == 2
     assert "no checkpoint `step-9` was kept. There are: step-2, step-3, warm." in wrong.err
+
+
+def test_an_a_a_run_shows_noise_before_training_and_on_request(copied: Run):
+    small, done = copied
+    report = json.loads(Path(done.json["report"]).with_suffix(".json").read_text())
+    assert report["noise"]["pairs"] == 3
+    assert report["detectable"]["cap"] <= 8
+    assert "A/A run before training" in Path(done.json["report"]).read_text()
+    words = ("eval", "--aa", "--tasks", "3", "--attempts", "2")
+    found = small.run(*words, "--json").json
+    assert (found["noise"]["pairs"], found["noise"]["tasks"]) == (6, 3)
+    assert found["noise"]["share"] == 0, "greedy and fp32"
+    # A deterministic agent is tried once on each of the four confirm tasks.
+    assert found["detectable"]["cap"] == 4
+    assert "it is deterministic here" in small.run(*words).out
 
 
 def test_probe_puts_every_task_in_one_bucket(copied: Run):
@@ -163,6 +194,7 @@ def test_probe_puts_every_task_in_one_bucket(copied: Run):
     assert sum(done.json["buckets"].values()) == 4
     assert done.json["rollouts"] == {"planned": 12, "graded": 12, "lost": 0}
     assert done.json["expected_signal"].keys() >= {"4", "8", "16"}
+    assert done.json["gate"].keys() == {"discordant_share", "detectable"}
 
 
 def test_without_a_warm_up_the_baseline_is_the_untrained_model(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from learnloop.cli.options import InProject
 from learnloop.cli.working import new_session, watched
 from learnloop.config import ToolsReplayConfig
 from learnloop.errors import UsageError
+from learnloop.gate import Detectable, Noise
 from learnloop.learn import measure_one
 from learnloop.project import Project
 from learnloop.render.tables import eval_table
@@ -21,6 +22,7 @@ from learnloop.reporting import arm_fields
 from learnloop.session import conduct
 from learnloop.summary import ArmSummary, summarize
 from learnloop.task import Split
+from learnloop.trial import visible_gain
 
 _TASKS, _CASSETTE = "train.report_tasks", "tools_replay.cassette"
 
@@ -38,11 +40,14 @@ class Measurement:
     """Most tasks; `train.report_tasks` when left out, 0 takes all."""
     attempts: int = 1
     """Attempts on each task."""
+    aa: bool = False
+    """Whether to measure twice at once: an A/A run, which shows the agent's noise."""
 
     def words(self, weights: str) -> list[str]:
         """Return the words that repeat it; `latest` would mean another run tomorrow."""
         chosen = ["--candidate", weights] if weights else []
-        return [*chosen, "--split", self.split, "--attempts", str(self.attempts)]
+        twice = ["--aa"] if self.aa else []
+        return [*chosen, "--split", self.split, "--attempts", str(self.attempts), *twice]
 
 
 @Parameter(name="*")
@@ -81,17 +86,31 @@ def evaluate(
         common.output.note("model.temperature is 0: attempts on a task repeat each other")
     weights = find_weights(project, asked.candidate)
     with new_session(project, common.output, "eval", asked.words(weights)) as session:
-        work = partial(measure_one, weights=weights, split=asked.split, attempts=asked.attempts)
+        work = partial(
+            measure_one,
+            weights=weights,
+            split=asked.split,
+            attempts=asked.attempts,
+            twice=asked.aa,
+        )
         recorded = replace(session.project, record_tools=cassettes.record_tools)
         with watched(replace(session, project=recorded), common.output) as working:
             traces = anyio.run(conduct, working, work)
+        noise = session.history.noise
     arm = summarize(traces, {t.task_id: session.tasks[t.task_id] for t in traces})
     name = weights or "untrained"
+    confirm = sum(task.split == "confirm" for task in session.tasks.values())
+    usable = noise is not None and noise.pairs > 0 and confirm > 0
+    seen = (
+        visible_gain(project.config.gate, noise.share, tasks=confirm) if noise and usable else None
+    )
     if common.output.json:
         head = {"run": session.record.id, "candidate": name}
-        common.output.data({**head, **_fields(arm, asked)})
+        common.output.data({**head, **_fields(arm, asked), **_noise_fields(noise, seen)})
     else:
         common.output.show(eval_table(arm, name=f"{name} on {asked.split}"))
+        for words in (found.words for found in (noise, seen) if found):
+            common.output.text(f"{words[:1].upper()}{words[1:]}.")
     common.output.next(common.command(f"show {session.record.id}", folder))
 
 
@@ -105,6 +124,13 @@ def _fields(arm: ArmSummary, asked: Measurement) -> dict[str, object]:
         "kinds": {kind: arm_fields(part) for kind, part in arm.kinds.items()},
         "rollouts": {"planned": arm.planned, "graded": arm.graded, "lost": lost},
     }
+
+
+def _noise_fields(noise: Noise | None, seen: Detectable | None) -> dict[str, object]:
+    """Return the noise of an A/A run and what the gate can show under it; nothing without one."""
+    if noise is None:
+        return {}
+    return {"noise": asdict(noise), "detectable": asdict(seen) if seen else None}
 
 
 def _project(folder: Path | None, tasks: int | None, cassette: Path | None) -> Project:

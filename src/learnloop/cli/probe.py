@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import anyio
 from learnloop.cli.options import InProject
 from learnloop.cli.working import new_session, watched
 from learnloop.learn import look_for_variance
-from learnloop.probe import ProbeResult
+from learnloop.probe import ProbeResult, discordant_share
 from learnloop.project import Project
 from learnloop.render.tables import probe_table
 from learnloop.run import UNTRAINED
 from learnloop.session import conduct
+from learnloop.trial import visible_gain
 
 
 def probe(
@@ -45,10 +47,19 @@ def probe(
         times = project.config.probe.attempts
         found = session.history.probe("probe", session.tasks, times)
     assert found, "the work has just stored it"
+    share = discordant_share(found.tasks)
+    confirm = sum(task.split == "confirm" for task in session.tasks.values())
+    seen = visible_gain(project.config.gate, share, tasks=confirm) if share and confirm else None
     if common.output.json:
-        common.output.data({"run": session.record.id, **_fields(found)})
+        power = {"discordant_share": share, "detectable": asdict(seen) if seen else None}
+        common.output.data({"run": session.record.id, **_fields(found), "gate": power})
     else:
         common.output.show(probe_table(found))
+        if seen:
+            common.output.text(
+                f"Gate: two attempts at a task differ in {share:.0%} of cases at temperature "
+                f"{project.config.probe.temperature:g}; with this noise {seen.words}."
+            )
     common.output.next(common.command(_next(found, session.record.id), folder))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import anyio
 from cyclopts import Parameter
 
+from learnloop.arms import Arm, differing_settings, find_arm
 from learnloop.cli.options import InProject
 from learnloop.cli.output import Output, shown_path
 from learnloop.cli.working import watched
@@ -25,6 +26,7 @@ from learnloop.session import (
     recorded,
     refuse_changes,
 )
+from learnloop.store import RunRecord, Store
 
 
 def report(
@@ -32,6 +34,7 @@ def report(
     /,
     *,
     open_test: bool = False,
+    rival: tuple[str, ...] = (),
     output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
     common: InProject | None = None,
 ) -> None:
@@ -40,6 +43,8 @@ def report(
     Args:
         run: the run: an id, its beginning, `latest` or `latest~1`.
         open_test: measure on the sealed test first; this is recorded and counted in the report.
+        rival: another run on the same tasks to hold the result against, such as an `eval` with the best
+            prompt; may be given several times.
         output: where to write the page; JSON and Markdown go beside it.
         common: how to print, and which project.
     """
@@ -60,10 +65,29 @@ def report(
         session = Session(project=project, store=store, record=record, tasks=tasks)
         if open_test and not session.history.done("test"):
             _open_test(session, common.output)
-        made = ReportWriter(session, page).write()
+        made = ReportWriter(session, page, rivals_of(store, record, rival)).write()
         result = {**outcome(session), "report": str(page)}
     _print(common.output, made, result)
     common.output.next(common.command("runs" if made.seals else f"report {record.id} --open-test"))
+
+
+def rivals_of(store: Store, record: RunRecord, names: Sequence[str]) -> list[Arm]:
+    """Return the arms that a run's result is held against.
+
+    Raises:
+        UsageError: there is no such run, or it has no rollouts of the splits that the result has.
+        ConfigError: another grader judged it.
+    """
+    found = [find_arm(store, name) for name in names]
+    for name, arm in zip(names, found, strict=True):
+        differing_settings(find_arm(store, record.id), arm)
+        if not {"test", "confirm"} & {*arm.splits}:
+            raise UsageError(
+                f"run {arm.name} has no rollouts on test or confirm",
+                where=f"--rival {name}",
+                fix="`learnloop eval --split confirm` makes some.",
+            )
+    return found
 
 
 def _open_test(session: Session, output: Output) -> None:

@@ -43,11 +43,14 @@ class Training:
     """Seed of everything that is drawn."""
     optimizer: Literal["rft"] | None = None
     """Which optimiser improves the agent."""
+    accept_underpowered: bool | None = None
+    """Train though the gate would hardly show the gain of `gate.target`."""
 
     @property
     def flags(self) -> dict[str, object]:
         """Return what was given, by dotted key."""
-        given = {f"train.{name}": value for name, value in asdict(self).items()}
+        sections = {"accept_underpowered": "gate"}
+        given = {f"{sections.get(k, 'train')}.{k}": value for k, value in asdict(self).items()}
         return {key: value for key, value in given.items() if value is not None}
 
 

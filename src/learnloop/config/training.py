@@ -41,6 +41,14 @@ class GateConfig:
     """How much worse a cheaper candidate may be, as a fraction of the score range."""
     cost: Literal["calls", "rounds", "tokens", "latency_s"] = "tokens"
     """What a cheaper candidate must save."""
+    aa_tasks: int = 40
+    """Screen tasks that the agent tries twice before training, to see its noise (A/A run); 0: none."""
+    target: float = 0.0
+    """The gain that is wanted, as a fraction; a run that would hardly show it stops at once; 0: none."""
+    accept_underpowered: bool = False
+    """Whether to train though the gate would hardly show the wanted gain."""
+    protect: int = 0
+    """Most confirm tasks that pass always and must go on doing so: a confirmed loss is a veto; 0: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +113,8 @@ class TrainConfig:
     """Most screen tasks in one evaluation; 0 takes all."""
     report_tasks: int = 120
     """Most tasks of the sealed test, and of a split in `eval`; 0 takes all; on confirm the gate decides."""
+    report_attempts: int = 1
+    """Attempts on each task of the sealed test; from two on, the report knows what reruns would buy."""
     max_concurrency: int = 128
     """Most rollouts in flight."""
     rft: RftConfig = field(default_factory=RftConfig)

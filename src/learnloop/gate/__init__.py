@@ -27,6 +27,7 @@ from learnloop.gate.pair import PairResult, PlannedPair, passes_of, plan_pairs
 from learnloop.gate.pool import ErrorPool
 from learnloop.gate.power import Power, minimum_detectable_effect, pairs_needed, power
 from learnloop.gate.regression import (
+    LEAST_TRIES,
     Regression,
     Tries,
     confirmed,
@@ -41,6 +42,7 @@ from learnloop.gate.rules import GateRules, Scores, look_after, next_look
 __all__ = [
     "FEW_TASKS",
     "LEAST_COVERAGE",
+    "LEAST_TRIES",
     "CheaperLook",
     "CheaperRules",
     "Claim",

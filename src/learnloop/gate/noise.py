@@ -39,6 +39,11 @@ class Noise:
     lost: int
 
     @property
+    def is_deterministic(self) -> bool:
+        """Return whether no pair differs, so that a second attempt at a task says nothing new."""
+        return self.pairs > 0 and self.share == 0
+
+    @property
     def is_lopsided(self) -> bool:
         """Return whether the arms differ though they are the same agent: a fault of the setup."""
         return self.p < SUSPICIOUS_P
@@ -52,7 +57,7 @@ class Noise:
             f"two runs of the same agent differ in {self.share:.0%} of {self.pairs} pairs "
             f"(95 % {self.low:.0%} to {self.high:.0%})"
         )
-        if self.share == 0:
+        if self.is_deterministic:
             words += "; it is deterministic here, so more attempts a task say nothing new"
         if self.is_lopsided:
             words += (
@@ -102,6 +107,7 @@ class Detectable:
     Attributes:
         effect: the gain adopted in 80 % of cases if the edit changes nothing else.
         effect_churned: the same if the edit makes as many more pairs differ as it gains.
+        share: mean squared difference of two runs of the agent; for 0/1 results the pairs that differ.
         target: the gain that is wanted; None when none was named.
         pairs_for_target: pairs that adopt the target in 80 % of cases.
         cap: the most pairs that the test will run.
@@ -110,6 +116,7 @@ class Detectable:
 
     effect: float
     effect_churned: float
+    share: float
     target: float | None
     pairs_for_target: int | None
     cap: int
@@ -124,8 +131,8 @@ class Detectable:
     def words(self) -> str:
         """Return what can be shown and what to do about it."""
         words = (
-            f"{self.cap} pairs adopt a gain of {100 * self.effect:.1f} to "
-            f"{100 * self.effect_churned:.1f} points in 80 % of cases"
+            f"{self.cap} pairs adopt a gain of {_span(self.effect, self.effect_churned)} points "
+            "in 80 % of cases"
         )
         if self.target is not None and self.is_underpowered:
             words += (
@@ -140,13 +147,18 @@ class Detectable:
         return words
 
 
+def _span(low: float, high: float) -> str:
+    ends = [f"{100 * x:.1f}" for x in (low, high)]
+    return " to ".join(dict.fromkeys(ends))
+
+
 def detectable(
-    noise: Noise, rules: GateRules, *, tasks: int, target: float | None = None
+    share: float, rules: GateRules, *, tasks: int, target: float | None = None
 ) -> Detectable:
-    """Return what a test with these rules can show under this noise.
+    """Return what a test with these rules can show of an agent with this noise.
 
     Args:
-        noise: what the A/A run showed.
+        share: mean squared difference of two runs of the agent, as an A/A run or a probe shows it.
         rules: the test.
         tasks: confirm tasks.
         target: the gain that is wanted, as a fraction.
@@ -157,13 +169,14 @@ def detectable(
         return minimum_detectable_effect(rules.alpha, share, cap)
 
     # An edit cannot gain more than the share of pairs that it changes, however quiet the agent.
-    effect = max(visible(noise.share), visible(1.0) ** 2)
+    effect = max(visible(share), visible(1.0) ** 2)
     wanted = target if target is not None else effect
-    churned = min(1.0, noise.share + wanted)
+    churned = min(1.0, share + wanted)
     needed = pairs_needed(rules.alpha, churned, target) if target else None
     return Detectable(
         effect=effect,
         effect_churned=visible(churned),
+        share=share,
         target=target,
         pairs_for_target=needed,
         cap=cap,

@@ -174,7 +174,7 @@ def tools_figure(steps: tuple[StepRecord, ...]) -> Figure:
 
 
 def mix_figure(split: SplitReport, mix: ToolMixShift) -> Figure:
-    """Return the tool mix before and after, with the band of two runs of one agent."""
+    """Return the tool mix before and after, with the band of random swaps of the arms."""
     tools = sorted(mix.before.keys() | mix.after.keys(), key=lambda t: -mix.before.get(t, 0.0))
     shares = [
         Range(name=t, value=mix.after.get(t, 0.0), start=mix.before.get(t, 0.0)) for t in tools
@@ -183,7 +183,7 @@ def mix_figure(split: SplitReport, mix: ToolMixShift) -> Figure:
     verdict = "more than" if mix.beyond_noise else "no more than"
     rows = [(t, _share(mix.before.get(t, 0.0)), _share(mix.after.get(t, 0.0))) for t in tools]
     rows.append(
-        ("distance of the mixes", _share(mix.noise_p95) + " (A/A 95 %)", _share(mix.distance))
+        ("distance of the mixes", _share(mix.noise_p95) + " (swaps, 95 %)", _share(mix.distance))
     )
     return Figure(
         title=f"Tool mix before and after, {split.split}",
@@ -195,9 +195,9 @@ def mix_figure(split: SplitReport, mix: ToolMixShift) -> Figure:
         legend=((0, split.before), (1, split.after)),
         note=(
             f"n = {mix.units} groups of tasks, calls of graded rollouts, no interval for a single tool. "
-            f"The mix moved by {_share(mix.distance)} (total variation distance), {verdict} two runs of "
-            f"one agent differ by: the grey A/A band ends at the 95th percentile, "
-            f"{_share(mix.noise_p95)}, of random swaps of the arms."
+            f"The mix moved by {_share(mix.distance)} (total variation distance), {verdict} chance "
+            f"explains: the grey band ends at the 95th percentile, {_share(mix.noise_p95)}, of 2,000 "
+            "random swaps of the two arms within groups, as if one agent had made both."
         ),
         table=Table(
             caption="Share of calls by tool",

@@ -52,6 +52,7 @@ def _split(split: SplitReport) -> list[str]:
         *_lost(split),
         *(["\n".join([head, *kinds])] if kinds else []),
         _format(split),
+        *(f"- {_plain(capitalized(rival.words))}." for rival in split.rivals),
         f"{split.cases.wins_total} tasks got better, {split.cases.regressions_total} got worse.",
     ]
 

@@ -10,16 +10,17 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Return a value in its unit: `share` as percent, `seconds` with s, `count` plain."""
+    """Return a value in its unit: `share` as percent, `seconds` with s, `usd` with cents and less, `count` plain."""
     if value is None:
         return NONE
     if unit == "share":
         return _minus(f"{100 * value:.1f} %")
+    if unit == "usd":
+        return _minus(f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}")
+    words = f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
     if unit == "seconds":
-        return _minus(f"{value:.2f} s" if abs(value) < 10 else f"{value:.1f} s")
-    if abs(value) >= 100:
-        return _minus(f"{value:,.0f}")
-    return _minus(f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}")
+        return _minus(f"{words} s")
+    return _minus(f"{value:,.0f}" if abs(value) >= 100 else words)
 
 
 def interval(estimate: Estimate | None, unit: str) -> str:
@@ -28,7 +29,9 @@ def interval(estimate: Estimate | None, unit: str) -> str:
         return ""
     if unit == "share":
         return _minus(f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}")
-    low, high = (amount(v, "count") for v in (estimate.low, estimate.high))
+    low, high = (
+        amount(v, "usd" if unit == "usd" else "count") for v in (estimate.low, estimate.high)
+    )
     return f"{low} to {high}"
 
 

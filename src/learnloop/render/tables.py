@@ -10,7 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from learnloop.probe import BUCKETS, Bucket, ProbeResult
-from learnloop.render.numbers import NONE, amount, change, change_interval, direction, interval
+from learnloop.render.numbers import (
+    NONE,
+    amount,
+    capitalized,
+    change,
+    change_interval,
+    direction,
+    interval,
+)
 from learnloop.report.measures import MeasureRow, Unit, kind_rows, measure_rows
 from learnloop.stats import Estimate
 from learnloop.summary import ArmSummary, Comparison, CostName, sentence
@@ -33,8 +41,9 @@ _COST_ROWS: tuple[tuple[CostName, str, Unit], ...] = (
     ("latency_s", "Latency", "seconds"),
 )
 _SHOWN = (
-    *("correct", "score", "calls_mean", "calls_correct_mean", "rounds_mean", "tokens_mean"),
-    *("tokens_correct_mean", "latency_s_p50"),
+    *("correct", "correct_planned", "score", "pass_at_k", "pass_hat_k", "calls_mean"),
+    *("calls_correct_mean", "rounds_mean", "tokens_mean", "tokens_correct_mean"),
+    *("latency_s_p50", "latency_s_p95", "usd_mean", "usd_per_solved"),
 )
 
 
@@ -82,6 +91,8 @@ def compare_table(found: Comparison, *, width: int = 80) -> RenderableType:
     elif found.tasks:
         words = "What reruns of the original would reach is not known: it was tried too rarely."
         parts += [Text(), Text(words)]
+    if found.majority:
+        parts.append(Text(f"{capitalized(found.majority.words)}."))
     parts += [
         Text(),
         Text(f"before: {counts(found.before)}"),

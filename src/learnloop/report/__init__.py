@@ -21,6 +21,7 @@ from learnloop.report.inputs import (
     Seal,
     SignOff,
 )
+from learnloop.report.words import rival_words
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -34,4 +35,5 @@ __all__ = [
     "SignOff",
     "build",
     "report_to_json",
+    "rival_words",
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any, Literal, cast
 
-from learnloop.config import public_url
+from learnloop.config import PricesConfig, public_url
 from learnloop.report.cases import cases
 from learnloop.report.document import (
     SCHEMA_VERSION,
@@ -18,13 +18,14 @@ from learnloop.report.document import (
     FormatSplit,
     KindReport,
     Report,
+    RivalRow,
     SplitReport,
     Training,
     Verdict,
 )
 from learnloop.report.inputs import ArmName, Evaluation, ReportInputs
 from learnloop.report.measures import format_rows, kind_rows, measure_rows
-from learnloop.report.words import caveats, method, missing, verdict_sentence
+from learnloop.report.words import caveats, method, missing, rival_words, verdict_sentence
 from learnloop.stats import Estimate
 from learnloop.summary import (
     ArmSummary,
@@ -34,7 +35,7 @@ from learnloop.summary import (
     summarize,
     tool_mix_shift,
 )
-from learnloop.task import Task
+from learnloop.task import Split, Task
 from learnloop.trace import Trace
 
 MASK = "(masked)"
@@ -63,6 +64,8 @@ def build(inputs: ReportInputs) -> Report:
         probe_before=inputs.probe_before,
         probe_after=inputs.probe_after,
         training=_training(inputs),
+        noise=inputs.noise,
+        detectable=inputs.detectable,
         gate=inputs.gate,
         seals=inputs.seals,
         sign_offs=inputs.sign_offs,
@@ -135,8 +138,9 @@ def _split(
     if not before or not after:
         return None
     untrained = arms.get("baseline", ()) if first == "warm" else ()
-    found = compare(before, after, inputs.tasks)
-    beside = summarize(untrained, inputs.tasks) if untrained else None
+    prices = _prices(inputs.config)
+    found = compare(before, after, inputs.tasks, prices=prices)
+    beside = summarize(untrained, inputs.tasks, prices=prices) if untrained else None
     warmup = compare(untrained, before, inputs.tasks).correct if untrained else None
     return SplitReport(
         split=name,
@@ -155,8 +159,38 @@ def _split(
         format=_format(found, beside),
         warmup_gain=warmup.difference if warmup else None,
         tool_mix=tool_mix_shift(before, after, inputs.tasks),
+        rerun=found.rerun,
+        majority=found.majority,
+        rivals=(*_bought(found), *_rivals(name, after, inputs)),
         cases=cases(inputs.tasks, before, after, reference=_reference(inputs.config)),
     )
+
+
+def _bought(found: Comparison) -> Iterator[RivalRow]:
+    """Yield what tries of the original alone would buy for the result's budget."""
+    if rerun := found.rerun:
+        name = f"best of {rerun.k} reruns of the original"
+        yield RivalRow(name=name, accuracy=rerun.best, beyond=rerun.beyond, words=rerun.words)
+    if vote := found.majority:
+        name = f"vote of {vote.k} runs of the original"
+        yield RivalRow(name=name, accuracy=vote.reached, beyond=vote.beyond, words=vote.words)
+
+
+def _rivals(split: Split, after: Sequence[Trace], inputs: ReportInputs) -> Iterator[RivalRow]:
+    """Yield the result held against other runs on the tasks of this split."""
+    for name, splits in inputs.rivals.items():
+        if split not in splits:
+            continue
+        found = compare(splits[split], after, inputs.tasks)
+        accuracy, gain = found.before.correct, found.correct
+        beyond = gain.difference if gain else None
+        words = f"against run {name} the result {rival_words(found)}"
+        yield RivalRow(name=f"run {name}", accuracy=accuracy, beyond=beyond, words=words)
+
+
+def _prices(config: Mapping[str, Any]) -> PricesConfig:
+    known: Mapping[str, float] = config.get("prices") or {}
+    return PricesConfig(**known)
 
 
 def _reference(config: Mapping[str, Any]) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from learnloop.gate import GateResult
+from learnloop.gate import Detectable, GateResult, Noise
 from learnloop.probe import ProbeResult
 from learnloop.report.cases import Cases
 from learnloop.report.inputs import CheckpointRow, Label, Seal, SignOff
 from learnloop.report.measures import MeasureRow
 from learnloop.stats import Estimate
-from learnloop.summary import StepRecord, ToolMixShift
+from learnloop.summary import Majority, Rerun, StepRecord, ToolMixShift
 
 SCHEMA_VERSION = 1
 
@@ -66,8 +66,25 @@ class FormatSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RivalRow:
+    """Another way to the same end, on the same tasks; `beyond` is how far the result lies above it.
+
+    `accuracy` is the rival's own; `words` says in a sentence what the comparison shows.
+    """
+
+    name: str
+    accuracy: Estimate | None
+    beyond: Estimate | None
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SplitReport:
-    """Before and after on one split; `beside` names the untrained arm when there was a warm-up."""
+    """Before and after on one split; `beside` names the untrained arm when there was a warm-up.
+
+    `rerun` and `majority` are the original for the result's budget, None where it was tried too
+    rarely; `rivals` holds them as rows, and other runs that were named.
+    """
 
     split: Literal["confirm", "test"]
     before: str
@@ -85,6 +102,9 @@ class SplitReport:
     format: FormatSplit
     warmup_gain: Estimate | None
     tool_mix: ToolMixShift | None
+    rerun: Rerun | None
+    majority: Majority | None
+    rivals: tuple[RivalRow, ...]
     cases: Cases
 
 
@@ -132,6 +152,8 @@ class Report:
     probe_before: ProbeResult | None
     probe_after: ProbeResult | None
     training: Training
+    noise: Noise | None
+    detectable: Detectable | None
     gate: GateResult | None
     seals: tuple[Seal, ...]
     sign_offs: tuple[SignOff, ...]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from learnloop.gate import GateResult
+from learnloop.gate import Detectable, GateResult, Noise
 from learnloop.probe import ProbeResult
 from learnloop.summary import StepRecord
-from learnloop.task import Task
+from learnloop.task import Split, Task
 from learnloop.trace import Trace
 
 ArmName = Literal["baseline", "warm", "final"]
@@ -68,10 +68,13 @@ class ReportInputs:
             Arms are `baseline`, `warm` (after a supervised warm-up, if any) and `final`.
         steps: training steps done; `steps_planned` how many there will be.
         evaluations: looks at screen during training.
+        noise: what the A/A run showed; None before it, or where there was none.
+        detectable: what the gate can show under that noise.
         gate: the gate's result; None before it ran.
         checkpoints: the table by which a checkpoint was chosen.
         seals: every opening of this test set so far, this run's included.
         sign_offs: who accepted the run so far, the first one first.
+        rivals: runs to hold the result against besides: by name, their rollouts by split.
         meta: versions, hashes, seeds, host facts, as words; no names and no paths.
         label: what kind of evidence this is.
         finished: whether anything will still be added.
@@ -95,10 +98,15 @@ class ReportInputs:
     steps: tuple[StepRecord, ...] = ()
     steps_planned: int = 0
     evaluations: tuple[Evaluation, ...] = ()
+    noise: Noise | None = None
+    detectable: Detectable | None = None
     gate: GateResult | None = None
     checkpoints: tuple[CheckpointRow, ...] = ()
     seals: tuple[Seal, ...] = ()
     sign_offs: tuple[SignOff, ...] = ()
+    rivals: Mapping[str, Mapping[Split, tuple[Trace, ...]]] = field(
+        default_factory=dict[str, Mapping[Split, tuple[Trace, ...]]]
+    )
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
     label: Label = "lift"
     finished: bool = False

@@ -8,7 +8,7 @@ from typing import Literal
 from learnloop.stats import Estimate
 from learnloop.summary import ArmSummary, Comparison, Contrast, CostName
 
-Unit = Literal["share", "count", "seconds"]
+Unit = Literal["share", "count", "seconds", "usd"]
 ChangeKind = Literal["difference", "relative"]
 Better = Literal["higher", "lower"]
 
@@ -16,8 +16,8 @@ METHODS = (
     "Intervals are 95 %, with tasks (or the groups tasks share) as units. Rates: Wilson with the "
     "effective n of unit means; their change: plus-two t on paired unit differences, in points. "
     "Costs, also among correct rollouts and for each solved task: t on logs, leaving out each unit; "
-    "their change over all rollouts: t on paired log differences, in percent. Medians: bootstrap of "
-    "units."
+    "their change over all rollouts: t on paired log differences, in percent. Medians and "
+    "95th percentiles: bootstrap of units."
 )
 """The interval methods in words, printed under every table of measures."""
 
@@ -61,7 +61,9 @@ def measure_rows(comparison: Comparison, beside: ArmSummary | None) -> tuple[Mea
         _mean(arms, "rounds", "Rounds", "count"),
         *_costs(arms, "tokens", "Tokens", "count"),
         _mean(arms, "latency_s", "Latency, mean", "seconds"),
-        _median(arms),
+        _quantile(arms, "p50"),
+        _quantile(arms, "p95"),
+        *(_costs(arms, "usd", "US$", "usd") if "usd" in comparison.costs else ()),
     )
 
 
@@ -75,7 +77,7 @@ def kind_rows(comparison: Comparison, beside: ArmSummary | None) -> tuple[Measur
         _share(arms, "correct", "Accuracy", contrast, detail=detail),
         *_costs(arms, "calls", "Tool calls", "count"),
         *_costs(arms, "tokens", "Tokens", "count"),
-        _median(arms),
+        _quantile(arms, "p50"),
     )
 
 
@@ -143,9 +145,10 @@ def _mean(arms: _Arms, name: CostName, label: str, unit: Unit) -> MeasureRow:
     return _cost(arms, (name, "mean"), label, unit, arms.comparison.costs[name].all_rollouts)
 
 
-def _median(arms: _Arms) -> MeasureRow:
-    change = arms.comparison.costs["latency_s"].p50_correct
-    return _cost(arms, ("latency_s", "p50"), "Latency p50 among correct", "seconds", change)
+def _quantile(arms: _Arms, name: Literal["p50", "p95"]) -> MeasureRow:
+    found = arms.comparison.costs["latency_s"]
+    change = found.p50_correct if name == "p50" else found.p95_correct
+    return _cost(arms, ("latency_s", name), f"Latency {name} among correct", "seconds", change)
 
 
 def _cost(
@@ -170,9 +173,9 @@ def _part(arm: ArmSummary, name: CostName, part: str) -> Estimate | None:
     found = arm.costs.get(name)
     if found is None:
         return None
-    if part == "p50":
-        median = found.correct_p50
+    if part in ("p50", "p95"):
+        value = found.correct_p50 if part == "p50" else found.correct_p95
         solved = found.correct_mean.n if found.correct_mean else 0
-        return None if median is None else Estimate(value=median, low=None, high=None, n=solved)
+        return None if value is None else Estimate(value=value, low=None, high=None, n=solved)
     parts = {"mean": found.mean, "correct_mean": found.correct_mean, "per_solved": found.per_solved}
     return parts.get(part)

@@ -11,7 +11,7 @@ from learnloop.report.document import Section, SplitReport, State
 from learnloop.report.inputs import ReportInputs
 from learnloop.report.measures import METHODS
 from learnloop.stats import Estimate
-from learnloop.summary import points
+from learnloop.summary import Comparison, points, sentence
 from learnloop.task import SPLITS
 
 OPEN_TEST = "learnloop report RUN --open-test"
@@ -63,6 +63,7 @@ def method(inputs: ReportInputs, splits: Sequence[SplitReport]) -> tuple[tuple[s
         ("Excluded", _excluded(splits)),
         ("Warm-up", _warmup(inputs, splits)),
         ("Checkpoint", _checkpoint(inputs)),
+        ("Noise", _noise(inputs)),
         ("Gate", _gate(inputs)),
         ("Sealed test", _seals(inputs)),
         ("Intervals", METHODS),
@@ -171,6 +172,23 @@ def _checkpoint(inputs: ReportInputs) -> str:
     return (
         f"Step {chosen[0].step} of {len(inputs.checkpoints)} candidates. {chosen[0].reason}".strip()
     )
+
+
+def _noise(inputs: ReportInputs) -> str:
+    if inputs.noise is None:
+        return ""
+    words = [f"A/A run before training: {inputs.noise.words}"]
+    if inputs.detectable is not None:
+        words.append(f"Under this noise {inputs.detectable.words}")
+    return ". ".join(words) + "."
+
+
+def rival_words(found: Comparison) -> str:
+    """Return what a comparison with a rival shows, to stand behind its subject."""
+    words = sentence(found)
+    if words.startswith(("beats", "falls")):
+        return words.replace("the baseline", "it", 1)
+    return f"is measured: {words}"
 
 
 def _gate(inputs: ReportInputs) -> str:

@@ -142,13 +142,18 @@ class UnitValues:
         return UnitValues(values=self.values[kept], units=self.units[kept])
 
 
-def change_of_medians(before: UnitValues, after: UnitValues, *, units: int) -> Estimate | None:
-    """Return the relative change of the pooled median between two arms over the same units."""
+def change_of_quantiles(
+    before: UnitValues, after: UnitValues, *, units: int, q: float = 0.5
+) -> Estimate | None:
+    """Return the relative change of a pooled quantile between two arms over the same units.
+
+    The interval is a bootstrap of units. Between two values a quantile is interpolated linearly.
+    """
     if not len(before.values) or not len(after.values):
         return None
     old, new = (_Sorted.of(arm, units) for arm in (before, after))
     return _bootstrapped(
-        units, lambda weights: _divide(new.medians(weights), old.medians(weights)) - 1
+        units, lambda weights: _divide(new.quantiles(weights, q), old.quantiles(weights, q)) - 1
     )
 
 
@@ -156,7 +161,7 @@ def change_of_medians(before: UnitValues, after: UnitValues, *, units: int) -> E
 class _Sorted:
     """Values in order, in blocks; `in_block` counts what each unit has in each block, (units, blocks).
 
-    So a weighted median is found in two steps: its block by a product of matrices, then its place.
+    So a weighted quantile is found in two steps: its block by a product of matrices, then its place.
     """
 
     values: Floats
@@ -178,14 +183,15 @@ class _Sorted:
             in_block=in_block.reshape(units, blocks),
         )
 
-    def medians(self, weights: Floats) -> Floats:
-        """Return the pooled median for each row of unit weights; nan where nothing is drawn."""
+    def quantiles(self, weights: Floats, q: float) -> Floats:
+        """Return the pooled quantile for each row of unit weights; nan where nothing is drawn."""
         reach = np.cumsum(weights @ self.in_block, axis=1)
         total = reach[:, -1]
-        # The middle value of an odd count, the mean of the two middle ones of an even count.
-        lower = self._at(np.floor((total + 1) / 2), reach, weights)
-        upper = self._at(np.floor(total / 2) + 1, reach, weights)
-        return np.where(total > 0, (lower + upper) / 2, np.nan)
+        place = q * (np.maximum(total, 1) - 1)
+        below = np.floor(place)
+        lower = self._at(below + 1, reach, weights)
+        upper = self._at(np.ceil(place) + 1, reach, weights)
+        return np.where(total > 0, lower + (place - below) * (upper - lower), np.nan)
 
     def _at(self, rank: Floats, reach: Floats, weights: Floats) -> Floats:
         """Return the value of a rank, counted from 1, for each row of weights."""
@@ -205,8 +211,8 @@ def swapped_distance_p95(
 ) -> float:
     """Return the 95th percentile of the distance of two mixes when units swap arms at random.
 
-    Entry [i][j] counts what unit i gave to category j; the distance is total variation. This is
-    what two runs of one agent would show.
+    Entry [i][j] counts what unit i gave to category j; the distance is total variation. It
+    is what both arms would show if one agent had made them.
     """
     old, new = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     keep = np.random.default_rng(seed).integers(0, 2, size=(BOOTSTRAP_DRAWS, len(old)))

@@ -6,7 +6,8 @@ nothing to measure, never zero.
 
     arm.py         ArmSummary    what one candidate did            summarize(traces, tasks)
     comparison.py  Comparison    two arms on the same tasks        compare(before, after, tasks)
-    rerun.py       Rerun         the original, tried again     rerun(before, after)
+    rerun.py       Rerun         the original, tried again         rerun(before, after)
+                   Majority      the original, put to the vote     majority(before, after)
     verdict.py                   a comparison in one sentence      sentence(comparison)
     step.py        StepRecord    one training step                 step_record(step, groups, tasks)
     tool_mix.py    ToolMixShift  did the use of tools move         tool_mix_shift(before, after, tasks)
@@ -17,7 +18,7 @@ from __future__ import annotations
 from learnloop.stats import Estimate
 from learnloop.summary.arm import ArmSummary, CostSummary, summarize
 from learnloop.summary.comparison import Comparison, Contrast, CostChange, Measure, compare
-from learnloop.summary.rerun import Rerun
+from learnloop.summary.rerun import Majority, Rerun
 from learnloop.summary.row import COSTS, CostName
 from learnloop.summary.step import StepRecord, learnable_share, step_record, teaches
 from learnloop.summary.tool_mix import ToolMixShift, tool_mix_shift
@@ -32,6 +33,7 @@ __all__ = [
     "CostName",
     "CostSummary",
     "Estimate",
+    "Majority",
     "Measure",
     "Rerun",
     "StepRecord",

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from learnloop import stats
+from learnloop.config import PricesConfig
 from learnloop.stats import Estimate, UnitSums
 from learnloop.summary.row import (
-    COSTS,
     CostName,
     calls_per_tool,
     rows_of,
@@ -25,13 +25,13 @@ from learnloop.trace import Trace
 
 @dataclass(frozen=True, kw_only=True)
 class CostSummary:
-    """One cost (calls, rounds, tokens or seconds) over the graded rollouts of an arm.
+    """One cost (calls, rounds, tokens, seconds or money) over the graded rollouts of an arm.
 
     Attributes:
         mean: mean a rollout; t interval over units, on logs.
         p50: median over rollouts.
         correct_mean: mean among correct rollouts; None when there are none.
-        correct_p50: median among correct rollouts.
+        correct_p50: median among correct rollouts; `correct_p95` the 95th percentile.
         per_solved: total cost of all graded rollouts for each correct one.
     """
 
@@ -39,6 +39,7 @@ class CostSummary:
     p50: float
     correct_mean: Estimate | None
     correct_p50: float | None
+    correct_p95: float | None
     per_solved: Estimate | None
 
 
@@ -57,7 +58,8 @@ class ArmSummary:
         score_planned: mean over all planned, lost ones as failures; correct_planned likewise.
         pass_at_1: share of fully correct rollouts; `pass_at_k` any of k, `pass_hat_k` all of k
             attempts, both None unless there were several attempts; `k` says how many.
-        costs: by name: calls, rounds, tokens, latency_s; empty when nothing was graded.
+        costs: by name: calls, rounds, tokens, latency_s, and usd where there are prices; empty when
+            nothing was graded.
         calls_per_tool: mean calls a rollout by tool.
         tool_shares: share of all calls by tool.
         calls_not_run: calls of graded rollouts that were refused or malformed; no other count has
@@ -99,7 +101,11 @@ class ArmSummary:
 
 
 def summarize(
-    traces: Sequence[Trace], tasks: Mapping[str, Task], *, attempts: int = 0
+    traces: Sequence[Trace],
+    tasks: Mapping[str, Task],
+    *,
+    attempts: int = 0,
+    prices: PricesConfig | None = None,
 ) -> ArmSummary:
     """Return the summary of one arm, with a slice for each kind of task.
 
@@ -107,8 +113,9 @@ def summarize(
         traces: rollouts of one candidate, in any order.
         tasks: the tasks by id, for their groups and kinds.
         attempts: rollouts planned for every task of `tasks`; 0 takes what has a trace as planned.
+        prices: what rollouts cost in money; without prices money is no cost.
     """
-    return summarize_table(table_of(rows_of(traces, tasks, attempts=attempts)))
+    return summarize_table(table_of(rows_of(traces, tasks, attempts=attempts, prices=prices)))
 
 
 def summarize_table(table: Table) -> ArmSummary:
@@ -140,7 +147,7 @@ def _summary(table: Table, kinds: Mapping[str, ArmSummary]) -> ArmSummary:
         pass_at_1=_share(graded, "solved"),
         pass_at_k=_of_k(graded, k, stats.pass_at_k),
         pass_hat_k=_of_k(graded, k, stats.pass_hat_k),
-        costs={name: _cost(graded, name) for name in COSTS} if len(graded) else {},
+        costs={name: _cost(graded, name) for name in table.costs} if len(graded) else {},
         calls_per_tool=calls_per_tool(calls, len(rows)),
         tool_shares=shares(calls),
         calls_not_run=sum(row.calls_not_run for row in rows),
@@ -184,5 +191,6 @@ def _cost(graded: Table, name: CostName) -> CostSummary:
             UnitSums(top=graded.unit_sums(cost * solved), bottom=counts)
         ),
         correct_p50=float(np.quantile(right, 0.5)) if len(right) else None,
+        correct_p95=float(np.quantile(right, 0.95)) if len(right) else None,
         per_solved=stats.ratio_of_sums(UnitSums(top=graded.unit_sums(cost), bottom=counts)),
     )

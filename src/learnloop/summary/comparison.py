@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -9,10 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from learnloop import stats
+from learnloop.config import PricesConfig
 from learnloop.stats import Estimate, UnitSums, UnitValues
 from learnloop.summary.arm import ArmSummary, summarize_table
-from learnloop.summary.rerun import Rerun, rerun
-from learnloop.summary.row import COSTS, CostName, rows_of
+from learnloop.summary.rerun import Majority, Rerun, majority, rerun
+from learnloop.summary.row import CostName, rows_of
 from learnloop.summary.table import Floats, Names, Table, table_of
 from learnloop.task import Task
 from learnloop.trace import Trace
@@ -41,6 +43,10 @@ class Contrast:
         p = self.p if self.p_holm is None else self.p_holm
         return p < 0.05 and (self.difference.above_zero or self.difference.below_zero)
 
+    def detectable(self, units: int) -> float:
+        """Return the difference that so many units show in 80 % of cases, as a fraction."""
+        return (1.96 + 0.84) * self.sd / math.sqrt(units)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CostChange:
@@ -51,18 +57,19 @@ class CostChange:
         both_correct: paired, correct rollouts of tasks that both arms solved at least once.
         among_correct: mean among correct rollouts, whichever tasks they are of.
         per_solved: total cost for each correct rollout.
-        p50_correct: median among correct rollouts.
+        p50_correct: median among correct rollouts, of latency only; `p95_correct` the 95th percentile.
 
     The first two are t intervals on log differences over units (on the log ratio of means where a
     unit's cost is zero), the next two t intervals on the log ratio by leaving out each unit, the
-    median a unit bootstrap.
+    quantiles a unit bootstrap.
     """
 
     all_rollouts: Estimate | None
     both_correct: Estimate | None
     among_correct: Estimate | None
     per_solved: Estimate | None
-    p50_correct: Estimate | None
+    p50_correct: Estimate | None = None
+    p95_correct: Estimate | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +85,9 @@ class Comparison:
         gain_by_format: part of the difference in correct that more readable answers explain.
         gain_by_answers: the part that better answers among readable ones explain.
         wins: tasks that got better in `correct`; `losses` those that got worse.
-        costs: by name: calls, rounds, tokens, latency_s.
+        costs: by name: calls, rounds, tokens, latency_s, and usd where there are prices.
         rerun: the original tried again for the candidate's budget; None when it was tried too rarely.
+        majority: the original's commonest answer of several; None in slices, and as `rerun`.
         kinds: the same comparison for each kind, p values Holm-corrected; empty in slices.
     """
 
@@ -98,6 +106,7 @@ class Comparison:
     losses: tuple[str, ...]
     costs: Mapping[CostName, CostChange]
     rerun: Rerun | None = None
+    majority: Majority | None = None
     kinds: Mapping[str, Comparison] = field(default_factory=dict[str, "Comparison"])
 
 
@@ -107,6 +116,7 @@ def compare(
     tasks: Mapping[str, Task],
     *,
     attempts: int = 0,
+    prices: PricesConfig | None = None,
 ) -> Comparison:
     """Return the comparison of two arms, with a slice for each kind of task.
 
@@ -115,13 +125,15 @@ def compare(
         after: rollouts of the candidate.
         tasks: the tasks by id.
         attempts: rollouts planned for every task; 0 takes what has a trace as planned.
+        prices: what rollouts cost in money; without prices money is no cost.
     """
-    old = rows_of(before, tasks, attempts=attempts)
-    new = rows_of(after, tasks, attempts=attempts)
+    old = rows_of(before, tasks, attempts=attempts, prices=prices)
+    new = rows_of(after, tasks, attempts=attempts, prices=prices)
     names = Names.of((*old, *new))
     ours, theirs = table_of(old, names), table_of(new, names)
     kinds = list(names.kinds)
     whole = _compare(ours, theirs)
+    whole = replace(whole, majority=majority(*_graded_pair(ours, theirs)))
     return replace(whole, kinds=_slices(ours, theirs, kinds)) if len(kinds) > 1 else whole
 
 
@@ -143,7 +155,7 @@ def _slices(old: Table, new: Table, kinds: Sequence[str]) -> dict[str, Compariso
 
 def _compare(old: Table, new: Table) -> Comparison:
     before, after = summarize_table(old), summarize_table(new)
-    pair = _paired(old.where(old["lost"] == 0), new.where(new["lost"] == 0))
+    pair = _graded_pair(old, new)
     gain = pair.before.gain_of_tasks(pair.after, "correct")
     ids = pair.before.task_ids
     by_format, by_answers = _gain_split(pair)
@@ -162,7 +174,7 @@ def _compare(old: Table, new: Table) -> Comparison:
         gain_by_answers=by_answers,
         wins=tuple(ids[i] for i in np.flatnonzero(gain > 0).tolist()),
         losses=tuple(ids[i] for i in np.flatnonzero(gain < 0).tolist()),
-        costs={name: _cost_change(pair, name) for name in COSTS},
+        costs={name: _cost_change(pair, name) for name in pair.before.costs},
         rerun=rerun(*pair),
     )
 
@@ -172,6 +184,10 @@ class _Pair(NamedTuple):
 
     before: Table
     after: Table
+
+
+def _graded_pair(before: Table, after: Table) -> _Pair:
+    return _paired(before.where(before["lost"] == 0), after.where(after["lost"] == 0))
 
 
 def _paired(before: Table, after: Table) -> _Pair:
@@ -223,16 +239,23 @@ def _cost_change(pair: _Pair, name: CostName) -> CostChange:
         UnitSums(top=arm.unit_sums(arm[name]), bottom=sums.bottom)
         for arm, sums in zip(pair, right, strict=True)
     ]
+    p50, p95 = _quantile_changes(pair, name) if name == "latency_s" else (None, None)
     return CostChange(
         all_rollouts=_paired_change(pair, name),
         both_correct=_paired_change(solved, name),
         among_correct=stats.change_of_ratios(*right),
         per_solved=stats.change_of_ratios(*every),
-        p50_correct=stats.change_of_medians(
-            *(UnitValues(values=a[name], units=a.unit).where(a["solved"] > 0) for a in pair),
-            units=pair.before.unit_count,
-        ),
+        p50_correct=p50,
+        p95_correct=p95,
     )
+
+
+def _quantile_changes(pair: _Pair, name: CostName) -> tuple[Estimate | None, Estimate | None]:
+    """Return the changes of median and 95th percentile among correct rollouts."""
+    before, after = (UnitValues(values=a[name], units=a.unit).where(a["solved"] > 0) for a in pair)
+    units = pair.before.unit_count
+    p50, p95 = (stats.change_of_quantiles(before, after, units=units, q=q) for q in (0.5, 0.95))
+    return p50, p95
 
 
 def _sums(arm: Table, name: CostName, *, among: Floats) -> UnitSums:

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from learnloop.budget import Spend
+from learnloop.config import PricesConfig
 from learnloop.task import Task
 from learnloop.trace import Score, Trace
 
-CostName = Literal["calls", "rounds", "tokens", "latency_s"]
+CostName = Literal["calls", "rounds", "tokens", "latency_s", "usd"]
 COSTS: tuple[CostName, ...] = ("calls", "rounds", "tokens", "latency_s")
+"""What every rollout costs; money comes beside it where there are prices."""
 
 
 class Row(NamedTuple):
@@ -20,7 +23,8 @@ class Row(NamedTuple):
 
     `lost` names the failure kind of a rollout without a score and is empty otherwise; a lost
     row's score is 0 and counts only where "all planned, faults as failures" is asked for. Costs and
-    `tools` count calls that were run; the others are `calls_not_run`.
+    `tools` count calls that were run; the others are `calls_not_run`. `answer` is what a vote
+    counts: the last line of the answer, evened out; None where its text was not kept.
     """
 
     task_id: str
@@ -35,6 +39,7 @@ class Row(NamedTuple):
     costs: Mapping[CostName, float] = MappingProxyType({})
     tools: Mapping[str, int] = MappingProxyType({})
     calls_not_run: int = 0
+    answer: str | None = None
 
     @property
     def solved(self) -> bool:
@@ -43,9 +48,13 @@ class Row(NamedTuple):
 
 
 def rows_of(
-    traces: Sequence[Trace], tasks: Mapping[str, Task], *, attempts: int = 0
+    traces: Sequence[Trace],
+    tasks: Mapping[str, Task],
+    *,
+    attempts: int = 0,
+    prices: PricesConfig | None = None,
 ) -> tuple[Row, ...]:
-    """Return one row for each planned rollout of one arm.
+    """Return one row for each planned rollout of one arm; with `prices` money is among its costs.
 
     Of several traces of one attempt (a retry after a fault) the graded one counts, else the last.
     With `attempts` above 0, every task of `tasks` was planned that often and what left no trace
@@ -56,7 +65,8 @@ def rows_of(
         key = (trace.task_id, trace.attempt)
         if key not in kept or not _has_score(kept[key]):
             kept[key] = trace
-    rows = [_row(trace, tasks.get(trace.task_id)) for trace in kept.values()]
+    prices = prices if prices != PricesConfig() else None
+    rows = [_row(trace, tasks.get(trace.task_id), prices) for trace in kept.values()]
     seen = Counter(row.task_id for row in rows)
     for task in tasks.values() if attempts else ():
         missing = max(0, attempts - seen[task.id])
@@ -73,7 +83,7 @@ def _blank(task_id: str, task: Task | None, lost: str) -> Row:
     return Row(task_id=task_id, unit=unit, kind=kind, lost=lost)
 
 
-def _row(trace: Trace, task: Task | None) -> Row:
+def _row(trace: Trace, task: Task | None, prices: PricesConfig | None) -> Row:
     if not _has_score(trace):
         return _blank(trace.task_id, task, trace.failure.kind if trace.failure else "no_score")
     run = trace.calls_run
@@ -82,6 +92,14 @@ def _row(trace: Trace, task: Task | None) -> Row:
         tools[record.call.name] = tools.get(record.call.name, 0) + 1
     # An agent fault that no grader scored is a failure of the agent, not a missing number.
     score = trace.score or Score(value=0.0, correct=0.0, parts={"valid": 0.0})
+    costs: dict[CostName, float] = {
+        "calls": float(len(run)),
+        "rounds": float(len({record.round for record in run})),
+        "tokens": float(trace.tokens_total),
+        "latency_s": trace.latency_s,
+    }
+    if prices is not None:
+        costs["usd"] = Spend.of(trace).cost_usd(prices)
     return Row(
         task_id=trace.task_id,
         unit=(task.group or task.id) if task else trace.task_id,
@@ -91,15 +109,19 @@ def _row(trace: Trace, task: Task | None) -> Row:
         valid=score.parts.get("valid", 1.0),
         agent_fault=trace.outcome == "agent_fault",
         bad_call=has_bad_call(trace, task),
-        costs={
-            "calls": float(len(run)),
-            "rounds": float(len({record.round for record in run})),
-            "tokens": float(trace.tokens_total),
-            "latency_s": trace.latency_s,
-        },
+        costs=costs,
         tools=tools,
         calls_not_run=len(trace.calls) - len(run),
+        answer=voted(trace),
     )
+
+
+def voted(trace: Trace) -> str | None:
+    """Return what a vote counts of an answer: its last line, spaces and letter case evened out."""
+    if trace.content not in ("full", "hash"):
+        return None
+    lines = trace.answer.strip().splitlines()
+    return " ".join(lines[-1].split()).casefold() if lines else ""
 
 
 def has_bad_call(trace: Trace, task: Task | None) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.summary.row import COSTS, Row
+from learnloop.summary.row import COSTS, CostName, Row
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -72,6 +72,11 @@ class Table:
 
     def __getitem__(self, name: str) -> Floats:
         return self.columns[name]
+
+    @property
+    def costs(self) -> tuple[CostName, ...]:
+        """Return the costs there are a column of: those of every rollout, and money with prices."""
+        return (*COSTS, "usd") if "usd" in self.columns else COSTS
 
     @property
     def task_count(self) -> int:
@@ -153,7 +158,8 @@ def table_of(rows: Sequence[Row], names: Names | None = None) -> Table:
         "lost": _column(bool(row.lost) for row in rows),
         "kind": _column(names.kinds[row.kind] for row in rows),
     }
-    for cost in COSTS:
+    priced = any("usd" in row.costs for row in rows)
+    for cost in (*COSTS, "usd") if priced else COSTS:
         columns[cost] = _column(row.costs.get(cost, 0.0) for row in rows)
     tasks = np.fromiter((names.tasks[row.task_id] for row in rows), np.intp, len(rows))
     units = np.fromiter((names.units[row.unit] for row in rows), np.intp, len(rows))

@@ -19,7 +19,7 @@ class ToolMixShift:
         before: share of calls by tool in the first arm; `after` in the second.
         distance: total variation distance of the two: 0 is the same mix, 1 has no tool in common.
         noise_p95: 95th percentile of that distance when the arms of each unit are swapped at
-            random, which is what two runs of one agent would show (the A/A band).
+            random, as if one agent had made both: a permutation band, and no A/A run.
         units: units graded in both arms.
     """
 

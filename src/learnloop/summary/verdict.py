@@ -70,8 +70,7 @@ def _wanted(comparison: Comparison, contrast: Contrast) -> str:
     """Say how many more tasks would decide it, or what these could have shown at all."""
     center, sd, units = contrast.difference.value, contrast.sd, comparison.units
     if abs(center) < _NO_DIFFERENCE:
-        visible = (1.96 + 0.84) * sd / math.sqrt(units)
-        return f"{100 * visible:.1f} points is what these tasks show with 80 % power"
+        return f"{100 * contrast.detectable(units):.1f} points is what these tasks show with 80 % power"
     missing = stats.tasks_needed(sd, abs(center)) - units
     more = math.ceil(missing * comparison.tasks / units)
     if more <= 0:
