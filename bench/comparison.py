@@ -12,6 +12,7 @@ target is missed. Label of every figure: mechanism.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -36,6 +37,7 @@ RESULTS = ROOT / "bench" / "results" / "comparison"
 RAW = RESULTS / "times.json"
 SUMMARY = RESULTS / "summary.json"
 TASKS, GROUPS, ATTEMPTS, KINDS, LOOKS = 10_000, 3_000, 5, 6, 7
+CONFIG = {"tasks": TASKS, "groups": GROUPS, "attempts": ATTEMPTS, "kinds": KINDS, "looks": LOOKS}
 TARGET_S = 2.0
 
 
@@ -114,10 +116,8 @@ def run() -> None:
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "tasks": TASKS,
-        "groups": GROUPS,
-        "attempts": ATTEMPTS,
-        "kinds": KINDS,
+        "config": CONFIG,
+        "config_hash": config_hash(CONFIG),
         "load_average": round(os.getloadavg()[0], 2),
         "rows": rows,
     }
@@ -132,6 +132,11 @@ def commit() -> str:
     head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
     status = [*git, "status", "--porcelain", "--", ".", ":!bench/results"]
     return head + (" with changes" if subprocess.check_output(status, text=True) else "")
+
+
+def config_hash(config: Mapping[str, int]) -> str:
+    """Return the hash of what was measured."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def figures(data: Mapping[str, Any]) -> dict[str, float]:
@@ -150,6 +155,9 @@ def check() -> int:
     """Recompute the figures; return the exit code."""
     data = json.loads(RAW.read_text())
     found = figures(data)
+    if data["config_hash"] != config_hash(data["config"]):
+        print(f"{RAW.name}: the hash is not that of its configuration", file=sys.stderr)
+        return 1
     if json.loads(SUMMARY.read_text()) != found:
         print(f"{SUMMARY.name} does not follow from {RAW.name}", file=sys.stderr)
         return 1

@@ -179,6 +179,6 @@ def test_nothing_is_protected_unless_asked_for_and_adopted(tmp_path: Path):
         assert checked(with_agents(run, always)).words == "better"
     with idle_run(tmp_path / "small", flags={"gate.protect": 3}) as (_, run):
         assert checked(with_agents(run, always), outcome="reject").words == "better"
-        found = checked(with_agents(run, lambda *_: False))
+        found = checked(with_agents(run, lambda number, seed: False))
         assert found.words == "better; no task could be protected"
         assert found.outcome == "adopt"

@@ -42,8 +42,9 @@ def compare(
     for other in rivals:
         differing_settings(other, arms[1])
     split = shared_split((*arms, *rivals))
-    # Of all, so that all are checked.
-    tasks, *_ = (tasks_of_run(project, arm.run) for arm in (*arms, *rivals))
+    # Of all, so that all are checked; most often all are of one dataset, and it is read once.
+    datasets = {arm.run.meta.get("dataset"): arm.run for arm in (*arms, *rivals)}
+    tasks, *_ = (tasks_of_run(project, run) for run in datasets.values())
     sides = [arm.splits[split] for arm in (*arms, *rivals)]
     found = compare_arms(sides[0], sides[1], tasks, prices=project.config.prices)
     held = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -131,7 +133,20 @@ def read_one(connection: Connection, row: RowMapping) -> Trace:
 def read_all(connection: Connection, rows: Sequence[RowMapping]) -> list[Trace]:
     """Return the traces of some rows; shared texts are read once."""
     bodies = load(connection, (row["trace_json"] for row in rows))
-    return [unpack(row["trace_json"], bodies) for row in rows]
+    with _collected_later():
+        return [unpack(row["trace_json"], bodies) for row in rows]
+
+
+@contextmanager
+def _collected_later() -> Generator[None]:
+    """Put off the search for unused cycles: traces hold none, and it looks through all of them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def place_of(run_id: str, stage: str, step: int) -> dict[str, Any]:

@@ -64,4 +64,5 @@ def put_back(trace_json: str, texts: Sequence[str]) -> Trace:
     def fill(place: str) -> str:
         return texts[int(place[1:])] if place.startswith(_SHARED) else place[1:]
 
-    return map_texts(trace_from_json(trace_json), fill)
+    # While it is read: changing the trace afterwards would build every part of it twice.
+    return trace_from_json(trace_json, fill)
