@@ -154,8 +154,11 @@ INTERVALS: Mapping[str, Callable[[Sample], Estimate | None]] = {
     "change of medians": lambda s: stats.change_of_quantiles(
         values(s, 0), values(s, 1), units=len(s.cost[0])
     ),
+    "change of 95th percentiles": lambda s: stats.change_of_quantiles(
+        values(s, 0), values(s, 1), units=len(s.cost[0]), q=0.95
+    ),
 }
-SLOW = {"change of medians"}
+SLOW = {"change of medians", "change of 95th percentiles"}
 """Intervals by resampling, which are computed for fewer samples."""
 
 
@@ -177,6 +180,9 @@ def truths(draw: Draw, rng: np.random.Generator) -> dict[str, float]:
         "cost among right": float(ratio[1]),
         "change a solved task": float(per[1] / per[0] - 1),
         "change of medians": float(np.median(s.cost[1]) / np.median(s.cost[0]) - 1),
+        "change of 95th percentiles": float(
+            np.quantile(s.cost[1], 0.95) / np.quantile(s.cost[0], 0.95) - 1
+        ),
     }
 
 
