@@ -74,6 +74,17 @@ _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ),
     ),
     (
+        "sandbox",
+        "Look at what confines foreign code.",
+        (
+            (
+                "selftest",
+                "learnloop.cli.sandbox:selftest",
+                "Attack the sandbox of this machine in every way we know.",
+            ),
+        ),
+    ),
+    (
         "config",
         "Look at a project's settings.",
         (("show", "learnloop.cli.config:show", "Show every setting, defaults included."),),
