@@ -227,7 +227,7 @@ MISTAKES = [
     (
         "[train]",
         '[grader]\ntype = "endpoint"\nurl = "http://x.example"\ncost_weight = 0.1\n[train]',
-        "learnloop.toml:20: `grader.cost_weight` is above 0 with a grader endpoint, whose partial",
+        "learnloop.toml:20: `grader.cost_weight` is above 0 with a grader of type `endpoint`, whose partial",
     ),
 ]
 

@@ -316,8 +316,8 @@ async def _grader(parts: Parts, config: Config, tasks: Sequence[Task]) -> list[F
 
 
 async def _references(parts: Parts, config: Config, tasks: Sequence[Task]) -> Finding | None:
-    """Have the grader read what every row expects; an endpoint is not asked that often."""
-    if config.grader.type == "endpoint":
+    """Have the grader read what every row expects; one that is asked elsewhere is not asked that often."""
+    if config.grader.type not in ("numeric", "string_check"):
         return None
     unusable: list[str] = []
     for task in tasks:

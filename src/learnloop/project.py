@@ -18,10 +18,10 @@ import anyio
 
 from learnloop.candidate import Candidate
 from learnloop.codec import Demo, config_hash, load_demos, load_tasks, read_config
-from learnloop.config import Config, public_url
+from learnloop.config import Config
 from learnloop.errors import ConfigError, UserError, writing
 from learnloop.grader import Grader
-from learnloop.graders import grader_of
+from learnloop.grading import open_grader
 from learnloop.message import ToolSchema
 from learnloop.models.registry import resolve
 from learnloop.outbound import BreakerRules, Outbound, Retry
@@ -253,22 +253,6 @@ class Project:
             async with self.open_parts():
                 pass  # opening keeps what the servers say
 
-    def make_grader(self, addresses: Mapping[str, str], outbound: Outbound) -> Grader:
-        """Return the project's grader; `addresses` are those of its services."""
-        config = self.config.grader
-        return grader_of(replace(config, url=service_url(config.url, addresses)), outbound)
-
-    def grader_version(self) -> str:
-        """Return the version of the grader that judges correctness; cost shaping does not count.
-
-        It is told without services and secrets: their ports and values change, the grader does not.
-        """
-        config = replace(self.config.grader, url=public_url(self.config.grader.url))
-        plain = replace(config, cost_weight=0.0, headers={}, secret="")
-        addresses = {service.name: f"http://{service.name}" for service in self.config.services}
-        plain = replace(plain, url=service_url(plain.url, addresses))
-        return grader_of(plain, Outbound(allow_private=True)).version
-
     @asynccontextmanager
     async def open_parts(self, *, retry: Retry | None = None) -> AsyncGenerator[Parts]:
         """Start the services, connect tools and grader, and stop everything at the end.
@@ -280,11 +264,12 @@ class Project:
             running_services(self.config.services, self.root) as addresses,
             self._outbound(retry) as outbound,
             open_tools(self._served(addresses), self.root, self.prepare_state, outbound) as tools,
+            open_grader(self.config, self.root, addresses, outbound) as grader,
         ):
             ending = EpisodeEnd(self._served(addresses).tools, outbound, environ=os.environ)
             yield Parts(
                 tools=recording(tools, self.record_tools) if self.record_tools else tools,
-                grader=self.make_grader(addresses, outbound),
+                grader=grader,
                 addresses=addresses,
                 on_end=ending.tell,
                 outbound=outbound,

@@ -15,6 +15,7 @@ from pathlib import Path
 from learnloop.codec import canonical_json, config_leaves, schema_to_chat
 from learnloop.config import MASK
 from learnloop.errors import ConfigError
+from learnloop.grading import grader_version
 from learnloop.message import ToolSchema
 from learnloop.models.manifest import file_sha256
 from learnloop.project import Project
@@ -46,7 +47,7 @@ def fingerprints(project: Project) -> dict[str, str]:
     found = {
         "dataset": dataset_fingerprint(project),
         "system prompt": _fingerprint(project, config.agent.system_prompt),
-        "grader": project.grader_version(),
+        "grader": grader_version(project.config, project.root),
     }
     if config.warmup.path:
         found["demonstrations"] = _fingerprint(project, config.warmup.path)

@@ -270,8 +270,26 @@ def public_config(config: Config) -> Config:
         headers=_masked(graded.headers),
         secret=_masked({"": graded.secret})[""],
         url=public_url(graded.url),
+        graders=_public_specs(graded.graders),
     )
     return replace(config, tools=tools, mcp=mcp, services=services, grader=grader)
+
+
+def _public_specs(specs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return graders inside a grader as they may be shown, all the way down."""
+    return {name: _public_spec(name, value) for name, value in specs.items()}
+
+
+def _public_spec(key: str, value: Any) -> Any:
+    if key == "headers" and isinstance(value, Mapping):
+        return _masked({str(k): str(v) for k, v in cast("Mapping[Any, Any]", value).items()})
+    if isinstance(value, Mapping):
+        return _public_specs(cast("Mapping[str, Any]", value))
+    if isinstance(value, list | tuple):
+        return [_public_spec(key, one) for one in cast("list[Any]", value)]
+    if isinstance(value, str) and key in ("secret", "api_key"):
+        return _masked({"": value})[""]
+    return public_url(value) if isinstance(value, str) and key in ("url", "base_url") else value
 
 
 def _masked(headers: Mapping[str, str]) -> dict[str, str]:

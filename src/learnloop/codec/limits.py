@@ -11,7 +11,7 @@ from typing import NamedTuple
 from learnloop.codec.tomllines import KeyPath
 from learnloop.config import Config, public_url
 
-GRADERS = ("numeric", "string_check", "endpoint")
+GRADERS = ("numeric", "string_check", "endpoint", "multi", "cascade", "file")
 CORPUS_TOOLS = ("search", "list", "cat")
 _MANY = 10**9
 _LEAST_MULTIPLIER = 1e-5
@@ -243,12 +243,17 @@ def _grader(config: Config) -> Iterator[Problem]:
             f"is `{grader.type}`, an unknown kind",
             suggestion(grader.type, GRADERS),
         )
-    if grader.type == "endpoint" and grader.cost_weight > 0:
+    if grader.type in ("multi", "cascade") and not grader.graders:
+        fix = f"Add sections such as [grader.graders.accuracy] for the `{grader.type}`."
+        yield Problem(("grader", "graders"), "names no grader", fix)
+    if grader.type == "file" and not grader.file:
+        yield Problem(("grader", "file"), "is missing", "Name a JSON file of a grader.")
+    if grader.type not in ("numeric", "string_check") and grader.cost_weight > 0:
         yield Problem(
             ("grader", "cost_weight"),
-            "is above 0 with a grader endpoint, whose partial scores could then rank a better but "
+            f"is above 0 with a grader of type `{grader.type}`, whose partial scores could then rank a better but "
             "costlier answer below a worse one",
-            "Set it to 0, or let the endpoint weigh the cost itself.",
+            "Set it to 0: an endpoint can weigh cost itself, a `multi` has `budget` graders.",
         )
     if grader.cost_full <= grader.cost_free:
         yield Problem(("grader", "cost_full"), "must be above `cost_free`")

@@ -31,6 +31,7 @@ from learnloop.config.training import (
     PricesConfig,
     ProbeConfig,
     RftConfig,
+    SandboxConfig,
     StoreConfig,
     TrainConfig,
     WarmupConfig,
@@ -53,6 +54,7 @@ __all__ = [
     "ProbeConfig",
     "ProjectConfig",
     "RftConfig",
+    "SandboxConfig",
     "ServiceConfig",
     "SplitsConfig",
     "StoreConfig",
@@ -116,6 +118,8 @@ class Config:
     """Budgets."""
     prices: PricesConfig = field(default_factory=PricesConfig)
     """Prices."""
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    """The sandbox."""
     store: StoreConfig = field(default_factory=StoreConfig)
     """The store."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

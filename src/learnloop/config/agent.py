@@ -186,7 +186,15 @@ class GraderConfig:
     """How an answer becomes a score."""
 
     type: str = "numeric"
-    """Kind of grader: `numeric`, `string_check` or `endpoint`."""
+    """Kind of grader: `numeric`, `string_check`, `endpoint`, `multi`, `cascade` or `file`; `docs/graders.md`."""
+    file: str = ""
+    """JSON of a grader in the form of the wire contract, for `file`; relative to the project."""
+    graders: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The graders inside a `multi` or `cascade` by name, each with a `type` and settings of its own."""
+    calculate_output: str = ""
+    """Formula over those graders, for `multi`: `accuracy * (0.8 + 0.2 * cheap)`."""
+    correct: str = ""
+    """Which of them says whether an answer is right; empty takes the formula's value."""
     reference: str = "answer"
     """Field of the dataset row with the expected answer; `outer.inner` is one inside another."""
     operation: Literal["eq", "ne", "like", "ilike"] = "eq"
@@ -206,7 +214,7 @@ class GraderConfig:
     secret: str = ""
     """Signs each request to a grader endpoint, as with tools."""
     pass_threshold: float = 0.0
-    """Score of a grader endpoint from which an answer is correct; 0 takes the score as it is."""
+    """Score of an endpoint or a `multi` from which an answer is correct; 0 takes the score as it is."""
     cost_weight: float = 0.0
     """Share (at most 0.2) of a correct answer's reward that depends on how cheaply it was had."""
     cost_unit: Literal["calls", "rounds", "tokens"] = "calls"

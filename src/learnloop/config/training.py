@@ -197,6 +197,14 @@ class PricesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SandboxConfig:
+    """Where foreign code runs: Python graders."""
+
+    allow_unsandboxed: bool = False
+    """Whether resource limits alone may hold it on a machine that has nothing better."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreConfig:
     """What is kept of rollouts, and for how long; see `docs/store.md`."""
 

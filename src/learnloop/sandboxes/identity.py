@@ -40,7 +40,7 @@ class Identities:
 
     most: int = 64
     _free: list[int] = field(default_factory=list[int])
-    _places: anyio.CapacityLimiter | None = None
+    _places: anyio.Semaphore | None = None
 
     def __post_init__(self) -> None:
         """Lay out the ids."""
@@ -52,7 +52,7 @@ class Identities:
     async def take(self) -> AsyncGenerator[Identity]:
         """Wait for an id and hold it for the length of a job."""
         if self._places is None:
-            self._places = anyio.CapacityLimiter(self.most)
+            self._places = anyio.Semaphore(self.most)
         async with self._places:
             if os.geteuid() != 0:
                 yield Identity(uid=None)

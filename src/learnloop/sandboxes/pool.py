@@ -6,15 +6,15 @@ Each takes one job and ends with it, so that nothing passes from one job to the 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
 
 from learnloop.errors import SandboxError
-from learnloop.sandbox import Job, Limits, Ran
+from learnloop.sandbox import Job, Limits, Ran, Sandbox
 from learnloop.sandboxes.bubblewrap import Begun, Bubblewrap
 from learnloop.sandboxes.process import end_confined
 
@@ -57,20 +57,19 @@ class PythonPool:
     sandbox: Bubblewrap
     limits: Limits = field(default_factory=Limits)
     size: int = 2
-    _ready: ObjectReceiveStream[_Waiting] | None = None
+    _waiting: deque[_Waiting] = field(default_factory=deque["_Waiting"])
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[PythonPool]:
         """Keep interpreters waiting until the end of the block."""
-        give, self._ready = anyio.create_memory_object_stream[_Waiting](0)
-        async with give, self._ready, anyio.create_task_group() as group:
+        try:
             for _ in range(self.size):
-                group.start_soon(self._keep_one_ready, give)
-            try:
-                yield self
-            finally:
-                self._ready = None
-                group.cancel_scope.cancel()
+                self._waiting.append(await self._start())
+            yield self
+        finally:
+            with anyio.CancelScope(shield=True):
+                while self._waiting:
+                    await self._waiting.popleft().stack.aclose()
 
     async def run(self, source: str, stdin: bytes = b"", **files: str) -> Ran:
         """Run a program; `files` are in its working folder.
@@ -78,38 +77,76 @@ class PythonPool:
         Raises:
             SandboxError: no sandbox came up.
         """
-        assert self._ready is not None, "the pool is open"
-        waiting = await self._ready.receive()
-        while waiting.begun is None or waiting.begun.process.returncode is not None:
-            waiting.done.set()
-            if waiting.error is not None:
-                raise waiting.error
-            waiting = await self._ready.receive()  # it died while it waited
-        try:
-            head = json.dumps({"source": source, "files": files}).encode() + b"\n"
-            job = Job(argv=(), stdin=head + stdin, limits=self.limits)
-            ended = await end_confined(waiting.begun.process, job)
+        waiting = await self._take()
+        head = json.dumps({"source": source, "files": files}).encode() + b"\n"
+        job = Job(argv=(), stdin=head + stdin, limits=self.limits)
+        async with waiting.stack:
+            # The next one comes up while this one works.
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._refill)
+                ended = await end_confined(waiting.begun.process, job)
             return self.sandbox.result(waiting.begun, ended, {})
-        finally:
-            waiting.done.set()
 
-    async def _keep_one_ready(self, give: ObjectSendStream[_Waiting]) -> None:
-        """Start an interpreter, hand it out when somebody wants it, and start the next when it is done."""
+    async def _refill(self) -> None:
+        """Have as many waiting as there should be; whoever finds none is told why."""
+        with suppress(SandboxError):
+            while len(self._waiting) < self.size:
+                self._waiting.append(await self._start())
+
+    async def _take(self) -> _Waiting:
+        """Return an interpreter that waits; where none does, one that comes up now."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if waiting.begun.process.returncode is None:
+                return waiting
+            await waiting.stack.aclose()  # it died while it waited
+        return await self._start()
+
+    async def _start(self) -> _Waiting:
         job = Job(argv=(self.sandbox.python, "-I", "-S", "-c", _WAITING), limits=self.limits)
-        while True:
-            try:
-                async with self.sandbox.started(job) as begun:
-                    waiting = _Waiting(begun=begun)
-                    await give.send(waiting)
-                    await waiting.done.wait()
-            except SandboxError as error:
-                await give.send(_Waiting(error=error))
+        async with AsyncExitStack() as stack:
+            begun = await stack.enter_async_context(self.sandbox.started(job))
+            return _Waiting(begun=begun, stack=stack.pop_all())
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Waiting:
-    """An interpreter that waits for its job."""
+    """An interpreter that waits for its job, and what is to be closed after it."""
 
-    begun: Begun | None = None
-    error: SandboxError | None = None
-    done: anyio.Event = field(default_factory=anyio.Event)
+    begun: Begun
+    stack: AsyncExitStack
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColdPython:
+    """Runs Python programs one by one, each in an interpreter that is started for it."""
+
+    sandbox: Sandbox
+    limits: Limits
+
+    async def run(self, source: str, stdin: bytes = b"", **files: str) -> Ran:
+        """Run a program; `files` are in its working folder.
+
+        Raises:
+            SandboxError: the sandbox did not come up.
+        """
+        given = {name: text.encode("utf-8", "surrogatepass") for name, text in files.items()}
+        job = Job(
+            argv=(self.sandbox.python, "-I", "-S", "program.py"),
+            files={**given, "program.py": source.encode("utf-8", "surrogatepass")},
+            stdin=stdin,
+            limits=self.limits,
+        )
+        return await self.sandbox.run(job)
+
+
+@asynccontextmanager
+async def open_runner(
+    sandbox: Sandbox, limits: Limits, *, size: int = 2
+) -> AsyncGenerator[PythonPool | ColdPython]:
+    """Yield what runs Python programs in a sandbox: with interpreters that wait, where it can have them."""
+    if not isinstance(sandbox, Bubblewrap):
+        yield ColdPython(sandbox=sandbox, limits=limits)
+        return
+    async with PythonPool(sandbox=sandbox, limits=limits, size=size).open() as pool:
+        yield pool
