@@ -177,7 +177,7 @@ def pooled(use: Callable[[PythonPool], Awaitable[list[Ran]]], **limits: float) -
 
     async def main() -> list[Ran]:
         pool = PythonPool(sandbox=sandbox, limits=replace(Limits(), **limits))
-        async with pool.open():
+        async with pool:
             return await use(pool)
 
     return anyio.run(main)

@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 import anyio
+from anyio.abc import TaskGroup
 
 from learnloop.errors import SandboxError
 from learnloop.sandbox import Job, Limits, Ran, Sandbox
@@ -46,7 +49,7 @@ os._exit(code & 255)
 
 @dataclass(kw_only=True)
 class PythonPool:
-    """Runs Python programs in sandboxes that are up already; use as `async with pool.open()`.
+    """Runs Python programs in sandboxes that are up already; use as `async with pool`.
 
     Attributes:
         sandbox: where they run.
@@ -57,19 +60,30 @@ class PythonPool:
     sandbox: Bubblewrap
     limits: Limits = field(default_factory=Limits)
     size: int = 2
+    _group: TaskGroup | None = None
     _waiting: deque[_Waiting] = field(default_factory=deque["_Waiting"])
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[PythonPool]:
-        """Keep interpreters waiting until the end of the block."""
-        try:
-            for _ in range(self.size):
-                self._waiting.append(await self._start())
-            yield self
-        finally:
-            with anyio.CancelScope(shield=True):
-                while self._waiting:
-                    await self._waiting.popleft().stack.aclose()
+    async def __aenter__(self) -> Self:
+        """Have interpreters waiting."""
+        self._group = await anyio.create_task_group().__aenter__()
+        await self._refill()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End those that wait; what went wrong in the block goes on as it is."""
+        group, self._group = self._group, None
+        assert group is not None, "it was entered"
+        group.cancel_scope.cancel()
+        # Told of no error: the group would wrap it.
+        await group.__aexit__(None, None, None)
+        with anyio.CancelScope(shield=True):
+            while self._waiting:
+                await self._waiting.popleft().stack.aclose()
 
     async def run(self, source: str, stdin: bytes = b"", **files: str) -> Ran:
         """Run a program; `files` are in its working folder.
@@ -81,11 +95,11 @@ class PythonPool:
         head = json.dumps({"source": source, "files": files}).encode() + b"\n"
         job = Job(argv=(), stdin=head + stdin, limits=self.limits)
         async with waiting.stack:
-            # The next one comes up while this one works.
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._refill)
-                ended = await end_confined(waiting.begun.process, job)
-            return self.sandbox.result(waiting.begun, ended, {})
+            ended = await end_confined(waiting.begun.process, job)
+            ran = self.sandbox.result(waiting.begun, ended, {})
+        if self._group is not None:
+            self._group.start_soon(self._refill)
+        return ran
 
     async def _refill(self) -> None:
         """Have as many waiting as there should be; whoever finds none is told why."""
@@ -148,5 +162,5 @@ async def open_runner(
     if not isinstance(sandbox, Bubblewrap):
         yield ColdPython(sandbox=sandbox, limits=limits)
         return
-    async with PythonPool(sandbox=sandbox, limits=limits, size=size).open() as pool:
+    async with PythonPool(sandbox=sandbox, limits=limits, size=size) as pool:
         yield pool
