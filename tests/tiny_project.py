@@ -52,7 +52,8 @@ class Box(BaseHTTPRequestHandler):
         if self.path not in ("/call", "/grade"):
             self.answer(404, {"error": "Not Found"})
         elif self.path == "/grade":
-            right = str(data["item"]["answer"]) in data["sample"]["output_text"]
+            said = data["sample"]["output_text"].split()
+            right = said[-1:] == [str(data["item"]["answer"])]
             score = {"exact": float(right), "text": "great", "fooled": 1.0}[SCORE]
             self.answer(200, {"score": score})
         elif data["name"] not in NAMES:

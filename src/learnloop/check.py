@@ -16,7 +16,6 @@ from learnloop.codec import config_schemas, schema_problem
 from learnloop.config import Config
 from learnloop.duplicates import near_duplicates
 from learnloop.errors import (
-    BoundaryError,
     ConfigError,
     EndpointError,
     GateNotMet,
@@ -24,19 +23,18 @@ from learnloop.errors import (
 )
 from learnloop.estimate import Estimate, estimate_run, turn_seconds
 from learnloop.finding import Finding, Level
+from learnloop.gradercheck import grader_findings
 from learnloop.optimizers.rft.curriculum import sequence
 from learnloop.outbound import Retry
 from learnloop.peak import Peak, peaks
-from learnloop.project import CONFIG_FILE, Parts, Project
+from learnloop.project import CONFIG_FILE, Project
 from learnloop.rehearsal import EndpointUse, Rehearsal, endpoint_uses, rehearse
 from learnloop.splits import Leak, asked_text, find_leaks, in_split, question_text
-from learnloop.task import SPLITS, Task, field_of
+from learnloop.task import SPLITS, Task
 from learnloop.toolcheck import TRACE, corpus_findings, tool_finding
-from learnloop.trace import Trace, Turn
 from learnloop.trial import visible_gain
 
 _CONFIG, _ENDPOINT, _GATE = ConfigError.exit_code, EndpointError.exit_code, GateNotMet.exit_code
-_GRADED_TASKS = 3
 _FEW_TASKS = 200
 
 
@@ -289,7 +287,7 @@ async def _running(
             findings.append(Finding(level="ok", what=f"service {name} is ready", where=address))
         findings += corpus_findings(project)
         findings += [await tool_finding(t, tasks[:1], latencies) for t in parts.tools.values()]
-        findings += await _grader(parts, project.config, tasks)
+        findings += await grader_findings(parts, project, tasks)
         rehearsal: Rehearsal | None = None
         if rehearsed and all(f.level != "error" for f in findings):
             task = next((t for t in tasks if t.split == "train"), tasks[0])
@@ -298,82 +296,3 @@ async def _running(
         if parts.on_end is not None:
             await parts.on_end(TRACE)
     return findings, rehearsal
-
-
-async def _grader(parts: Parts, config: Config, tasks: Sequence[Task]) -> list[Finding]:
-    """Grade a right, an empty and an evasive answer to a few tasks of different kinds."""
-    if (unusable := await _references(parts, config, tasks)) is not None:
-        return [unusable]
-    first_of: dict[str, Task] = {}
-    for task in tasks:
-        first_of.setdefault(task.kind, task)
-    findings: list[Finding] = []
-    for task in list(first_of.values())[:_GRADED_TASKS]:
-        findings.append(await _graded(parts, config, task))
-        if findings[-1].level == "error":
-            break
-    return findings
-
-
-async def _references(parts: Parts, config: Config, tasks: Sequence[Task]) -> Finding | None:
-    """Have the grader read what every row expects; one that is asked elsewhere is not asked that often."""
-    if config.grader.type not in ("numeric", "string_check"):
-        return None
-    unusable: list[str] = []
-    for task in tasks:
-        try:
-            await parts.grader.grade(task, _trace(task, "Answer: 0"))
-        except BoundaryError as error:
-            unusable.append(str(error).removeprefix("grader: "))
-    if not unusable:
-        return None
-    more = f" ({len(unusable) - 1} more rows)" if unusable[1:] else ""
-    return Finding(
-        level="error",
-        what=unusable[0] + more,
-        where=config.data.path,
-        fix="Mend the rows, or name the right field in `grader.reference`.",
-        exit_code=_CONFIG,
-    )
-
-
-async def _graded(parts: Parts, config: Config, task: Task) -> Finding:
-    where = f"grader on `{task.id}`"
-    gold = field_of(task.item, config.grader.reference)
-    try:
-        empty = await parts.grader.grade(task, _trace(task, ""))
-        wordy = await parts.grader.grade(task, _trace(task, "I am not able to answer that."))
-        right = await parts.grader.grade(task, _trace(task, f"Answer: {gold}"))
-        if right.correct < 1 and gold is not None:
-            right = await parts.grader.grade(task, _trace(task, str(gold)))
-    except BoundaryError as error:
-        return Finding(
-            level="error",
-            what=str(error).removeprefix("grader: "),
-            where=where,
-            fix="A grader answers every sample with a number from 0 to 1.",
-            exit_code=_ENDPOINT,
-        )
-    low = max(empty.value, wordy.value)
-    if gold is not None and right.correct < 0.5:
-        what = f"the expected answer `{str(gold)[:60]}` scores {right.correct:g}"
-        fix = "Look at `grader.reference` and the tolerances."
-        return Finding(level="error", what=what, where=where, fix=fix, exit_code=_GATE)
-    if low >= (right.value if gold is not None else 1):
-        what = f"an empty or evasive answer scores {low:g}, as much as a right one"
-        fix = "An answer without content must score low."
-        return Finding(level="error", what=what, where=where, fix=fix, exit_code=_GATE)
-    what = f"right answer {right.value:g}, empty {empty.value:g}, evasive {wordy.value:g}"
-    return Finding(level="ok", what=what, where=where)
-
-
-def _trace(task: Task, answer: str) -> Trace:
-    return Trace(
-        id=TRACE,
-        task_id=task.id,
-        candidate_id="cand_check",
-        attempt=0,
-        seed=0,
-        messages=task.messages,
-        turns=(Turn(text=answer, tokens_out=max(1, len(answer.split()))),),
-    )

@@ -26,7 +26,8 @@ SCORE_MODEL: dict[str, Any] = {"type": "score_model", "model": "gpt", "input": [
 def answers(seen: Seen) -> Answer:
     """Search knows its own name; the grader wants the row's answer."""
     if seen.path == "/grade":
-        right = seen.data["item"]["answer"] in seen.data["sample"]["output_text"]
+        said = seen.data["sample"]["output_text"].removeprefix("Answer: ")
+        right = said == seen.data["item"]["answer"]
         return Answer(body={"score": float(right)})
     if seen.headers.get("Authorization") != f"Bearer {SECRET}":
         return Answer(status=401, body={"error": "who are you"})

@@ -10,6 +10,8 @@ SETTINGS = """
 [grader]
 type = "endpoint"
 url = "{service:box}/grade"
+# It is right by chance, or a model of random weights would never be.
+tolerate = ["all"]
 
 [probe]
 tasks = 3
@@ -36,7 +38,7 @@ batch_size = 2
 """
 MODEL = 'dtype = "fp32"\nthreads = 1\nmax_tokens = 6\nmax_context = 400\n'
 
-EXACT = 'right = str(data["item"]["answer"]) in data["sample"]["output_text"]'
+EXACT = 'right = said[-1:] == [str(data["item"]["answer"])]'
 LUCKY = f"{EXACT} or len(data['sample']['output_text']) % 3 == 1"
 """A model of random weights is right now and then, so that there is something to learn from."""
 DEMO = """{"task_id": "task-%d", "messages": [{"role": "user", "content": "How many?"}, \

@@ -215,6 +215,10 @@ class GraderConfig:
     """Signs each request to a grader endpoint, as with tools."""
     pass_threshold: float = 0.0
     """Score of an endpoint or a `multi` from which an answer is correct; 0 takes the score as it is."""
+    tolerate: tuple[str, ...] = ()
+    """Answers without merit by which `check` may find the grader fooled, by name; `all` for every one."""
+    anchors: str = ""
+    """JSON lines of outputs with known verdicts, which are graded before every run; relative to the project."""
     cost_weight: float = 0.0
     """Share (at most 0.2) of a correct answer's reward that depends on how cheaply it was had."""
     cost_unit: Literal["calls", "rounds", "tokens"] = "calls"
