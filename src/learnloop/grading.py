@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from learnloop.config import Config, public_url
+from learnloop.config import Config, GuardsConfig, public_url
+from learnloop.errors import ConfigError
 from learnloop.grader import Grader
 from learnloop.graders import (
     LIMITS,
@@ -17,6 +18,7 @@ from learnloop.graders import (
     spec_of,
     without_secrets,
 )
+from learnloop.guards import CATALOGUE, GuardedGrader
 from learnloop.outbound import Outbound
 from learnloop.sandboxes import find_sandbox, open_runner
 from learnloop.services import service_url
@@ -33,12 +35,30 @@ async def open_grader(
     """
     spec = rewritten_urls(spec_of(config.grader, root), lambda url: service_url(url, addresses))
     if not needs_python(spec):
-        yield grader_of(config.grader, outbound, root=root, spec=spec)
+        yield guarded(grader_of(config.grader, outbound, root=root, spec=spec), config.guards)
         return
     ladder = await find_sandbox()
     sandbox = ladder.use(allow_unsandboxed=config.sandbox.allow_unsandboxed)
     async with open_runner(sandbox, LIMITS) as runner:
-        yield grader_of(config.grader, outbound, root=root, runner=runner, spec=spec)
+        grader = grader_of(config.grader, outbound, root=root, runner=runner, spec=spec)
+        yield guarded(grader, config.guards)
+
+
+def guarded(grader: Grader, config: GuardsConfig) -> Grader:
+    """Return a grader with the project's guards around it.
+
+    Raises:
+        ConfigError: a setting names a guard that does not exist.
+    """
+    for key, names in (("off", config.off), ("flag_only", config.flag_only)):
+        if unknown := sorted(set(names) - CATALOGUE.keys()):
+            raise ConfigError(
+                f"names no guard: `{unknown[0]}`",
+                where=f"guards.{key}",
+                fix=f"Guards: {', '.join(sorted(CATALOGUE))}.",
+            )
+    chosen = [guard for name, guard in CATALOGUE.items() if name not in config.off]
+    return GuardedGrader(grader, chosen, flag_only=config.flag_only, hack_reward=config.hack_reward)
 
 
 def grader_version(config: Config, root: Path) -> str:
@@ -52,4 +72,5 @@ def grader_version(config: Config, root: Path) -> str:
         lambda url: service_url(public_url(url), addresses),
     )
     plain = replace(config.grader, cost_weight=0.0)
-    return grader_of(plain, Outbound(allow_private=True), root=root, spec=spec).version
+    bare = grader_of(plain, Outbound(allow_private=True), root=root, spec=spec)
+    return guarded(bare, config.guards).version

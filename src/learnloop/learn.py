@@ -12,7 +12,7 @@ ends with its event; what is killed before that is done again from the stored ro
 Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
 {sentence, advice, weights, regraded: second scores by trace id}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
 noise {Noise: the A/A run}; checkpoint {weights, arms: candidate ids}; gate {GateResult, weights};
-regressions {protected, tries, found, confirmed: task ids}; seal_opened {tasks, test_set};
+regressions {protected, tries, found, confirmed: task ids}; watch {StepSeen}; alarm {Alarm}; seal_opened {tasks, test_set};
 test {tasks}; repeated {rollouts: ids of traces that were under way when the run ended last}, and
 abandoned alike where nothing goes on with them;
 endpoint_down {endpoint, fault} and endpoint_up {endpoint, down_s}, which may come at
@@ -40,6 +40,7 @@ from learnloop.splits import in_split
 from learnloop.summary import step_record, summarize
 from learnloop.task import Split, Task
 from learnloop.trace import Trace
+from learnloop.watching import watch
 
 
 async def learn(run: Run) -> GateResult:
@@ -55,6 +56,7 @@ async def learn(run: Run) -> GateResult:
     for step, tasks in enumerate(plan, start=1):
         if step > progress.step:
             groups = await explore(run, step, tasks)
+            watch(run, step, [trace for group in groups for trace in group])
             metrics = await tuner.update(step, groups, run.tasks, to_replay(run, step))
             progress = await checkpoint(run, tuner, step, groups, metrics)
         if is_evaluated(run, step):

@@ -186,6 +186,20 @@ def test_an_a_a_run_shows_noise_before_training_and_on_request(copied: Run):
     assert "it is deterministic here" in small.run(*words).out
 
 
+def test_flags_tells_what_guards_found(copied: Run):
+    small, done = copied
+    data = small.read("flags", done.json["run"], "--json").json
+    assert data["rollouts"] > 0
+    assert data["blocked"] <= len(data["flagged"])
+    assert set(data["guards"]) == {name for row in data["flagged"] for name in row["flags"]}
+    text = small.read("flags", done.json["run"])
+    assert text.out.startswith(f"{len(data['flagged'])} of {data['rollouts']} graded rollouts")
+    watched = small.rows("select count(*) from events where kind = 'watch'")
+    assert watched == [(3,)]
+    report = json.loads(Path(done.json["report"]).with_suffix(".json").read_text())
+    assert "Guards" in dict(report["method"])
+
+
 def test_probe_puts_every_task_in_one_bucket(copied: Run):
     small, _ = copied
     done = small.run("probe", "--attempts", "3", "--tasks", "4", "--json")

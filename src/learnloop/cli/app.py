@@ -17,6 +17,7 @@ _VERBS: tuple[tuple[str, str, str], ...] = (
     ("report", "learnloop.cli.report:report", "Write the report of a run."),
     ("compare", "learnloop.cli.compare:compare", "Compare two runs, or arms of them, by task."),
     ("runs", "learnloop.cli.runs:runs", "List the runs of a project."),
+    ("flags", "learnloop.cli.flags:flags", "Show what guards found in a run."),
     ("show", "learnloop.cli.show:show", "Show one run or one rollout."),
 )
 _GROUPS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (

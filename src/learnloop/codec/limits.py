@@ -58,6 +58,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "gate.aa_tasks": (0, _MANY),
     "gate.target": (0, 1),
     "gate.protect": (0, 10_000),
+    "guards.hack_reward": (0, 1),
     "train.steps": (0, 1_000_000),
     "train.rollouts": (1, 1_000_000),
     "train.group_size": (2, 4096),

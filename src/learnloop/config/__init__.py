@@ -27,6 +27,7 @@ from learnloop.config.training import (
     BudgetConfig,
     CurriculumConfig,
     GateConfig,
+    GuardsConfig,
     NetworkConfig,
     PricesConfig,
     ProbeConfig,
@@ -47,6 +48,7 @@ __all__ = [
     "DataConfig",
     "GateConfig",
     "GraderConfig",
+    "GuardsConfig",
     "McpConfig",
     "ModelConfig",
     "NetworkConfig",
@@ -118,6 +120,8 @@ class Config:
     """Budgets."""
     prices: PricesConfig = field(default_factory=PricesConfig)
     """Prices."""
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
+    """The guards."""
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     """The sandbox."""
     store: StoreConfig = field(default_factory=StoreConfig)

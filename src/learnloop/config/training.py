@@ -197,6 +197,20 @@ class PricesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuardsConfig:
+    """Guards that look at every graded rollout; `docs/guards.md` lists them."""
+
+    off: tuple[str, ...] = ()
+    """Guards that do not look."""
+    flag_only: tuple[str, ...] = ()
+    """Guards whose findings are recorded and change no reward."""
+    hack_reward: float = 0.0
+    """Reward of a rollout in which a blocking guard found something."""
+    stop: bool = False
+    """Whether a run pauses where accuracy on train rises far above that on held-out tasks."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SandboxConfig:
     """Where foreign code runs: Python graders."""
 

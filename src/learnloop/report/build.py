@@ -154,7 +154,7 @@ def _split(
         sentence=sentence(found),
         p=found.correct.p if found.correct else None,
         measures=measure_rows(found, beside),
-        counts=_counts(found, beside, _NAMES[first]),
+        counts=_counts(found, beside, first, arms),
         kinds=_kinds(found, beside),
         format=_format(found, beside),
         warmup_gain=warmup.difference if warmup else None,
@@ -198,13 +198,19 @@ def _reference(config: Mapping[str, Any]) -> str:
     return str(grader.get("reference", "answer"))
 
 
-def _counts(found: Comparison, beside: ArmSummary | None, before: str) -> tuple[CountRow, ...]:
-    arms = [(before, found.before), (_NAMES["final"], found.after)]
+def _counts(
+    found: Comparison,
+    beside: ArmSummary | None,
+    before: ArmName,
+    traces: Mapping[ArmName, tuple[Trace, ...]],
+) -> tuple[CountRow, ...]:
+    arms: list[tuple[ArmName, ArmSummary]] = [(before, found.before), ("final", found.after)]
     if beside:
-        arms.insert(0, (_NAMES["baseline"], beside))
+        arms.insert(0, ("baseline", beside))
     return tuple(
         CountRow(
-            arm=name,
+            arm=_NAMES[name],
+            **_guarded(traces[name]),
             planned=arm.planned,
             graded=arm.graded,
             lost=arm.planned - arm.graded,
@@ -213,6 +219,17 @@ def _counts(found: Comparison, beside: ArmSummary | None, before: str) -> tuple[
         )
         for name, arm in arms
     )
+
+
+def _guarded(traces: Sequence[Trace]) -> dict[str, Any]:
+    """Return what guards found in an arm, and its accuracy as if they had not been there."""
+    scores = [t.score for t in traces if t.score is not None]
+    plain = [s.parts.get("unguarded_correct", s.correct) for s in scores]
+    return {
+        "flagged": sum(bool(s.flags) for s in scores),
+        "blocked": sum("unguarded" in s.parts for s in scores),
+        "unguarded": math.fsum(plain) / len(plain) if plain else None,
+    }
 
 
 def _kinds(found: Comparison, beside: ArmSummary | None) -> tuple[KindReport, ...]:

@@ -34,7 +34,11 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class CountRow:
-    """How many rollouts of an arm were planned, graded and lost, and to what."""
+    """How many rollouts of an arm were planned, graded and lost, and to what.
+
+    `flagged` counts those in which a guard found something, `blocked` those that were rewarded as hacks;
+    `unguarded` is the arm's accuracy as the grader gave it, before guards.
+    """
 
     arm: str
     planned: int
@@ -42,6 +46,9 @@ class CountRow:
     lost: int
     lost_by_kind: Mapping[str, int]
     agent_faults: int
+    flagged: int
+    blocked: int
+    unguarded: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,7 @@ def method(inputs: ReportInputs, splits: Sequence[SplitReport]) -> tuple[tuple[s
         ("Training", _training(inputs)),
         ("Seeds", _seeds(inputs.config)),
         ("Excluded", _excluded(splits)),
+        ("Guards", _guards(splits)),
         ("Warm-up", _warmup(inputs, splits)),
         ("Checkpoint", _checkpoint(inputs)),
         ("Noise", _noise(inputs)),
@@ -149,6 +150,24 @@ def _excluded(splits: Sequence[SplitReport]) -> str:
         "when both arms have at least one graded attempt. The table shows accuracy with lost ones "
         "as failures too."
     )
+
+
+def _guards(splits: Sequence[SplitReport]) -> str:
+    """Say what guards found, and what accuracy would be without them."""
+    if not splits:
+        return ""
+    told = [
+        f"{row.arm} on {split.split}: {row.flagged} flagged, {row.blocked} counted as wrong"
+        + (
+            f" (accuracy without guards {100 * row.unguarded:.1f} %)"
+            if row.unguarded is not None and row.blocked
+            else ""
+        )
+        for split in splits
+        for row in split.counts
+        if row.flagged
+    ]
+    return f"{'; '.join(told)}." if told else "Found nothing in the measured rollouts."
 
 
 def _warmup(inputs: ReportInputs, splits: Sequence[SplitReport]) -> str:
