@@ -23,6 +23,7 @@ from learnloop.errors import (
 )
 from learnloop.finding import Finding
 from learnloop.grader import Grader
+from learnloop.guards import GuardedGrader
 from learnloop.project import Parts, Project
 from learnloop.task import Task, field_of
 from learnloop.toolcheck import TRACE
@@ -86,6 +87,8 @@ async def grader_findings(parts: Parts, project: Project, tasks: Sequence[Task])
     config = project.config
     if (unusable := await _references(parts, config, tasks)) is not None:
         return [unusable]
+    # A hole that a guard covers is a hole all the same.
+    bare = parts.grader.inner if isinstance(parts.grader, GuardedGrader) else parts.grader
     first_of: dict[str, Task] = {}
     for task in tasks:
         first_of.setdefault(task.kind, task)
@@ -94,7 +97,7 @@ async def grader_findings(parts: Parts, project: Project, tasks: Sequence[Task])
         findings.append(await _graded(parts, config, task))
         if findings[-1].level == "error":
             return findings
-        findings += await _attacked(parts.grader, config, task, tasks)
+        findings += await _attacked(bare, config, task, tasks)
         if any(finding.level == "error" for finding in findings):
             return findings
     return findings + await _anchored(parts.grader, project, tasks)

@@ -2,6 +2,8 @@
 
 text.py       what an agent says: answers that aim at the grader
 code.py       what an agent's programs and commands do to the ones that test them
+commands.py   shell commands
+program.py    a program as guards read it
 statistic.py  what a whole run shows: rewards that jump, or part from held-out ones
 grading.py    the grader with guards around it
 """

@@ -33,7 +33,7 @@ class GuardedGrader:
         flag_only: Collection[str] = (),
         hack_reward: float = 0.0,
     ) -> None:
-        self._inner, self._guards = inner, tuple(guards)
+        self.inner, self._guards = inner, tuple(guards)
         self._flag_only, self._hack_reward = frozenset(flag_only), hack_reward
 
     @property
@@ -41,13 +41,13 @@ class GuardedGrader:
         """Return the version of the inner grader and of the guards that can change a reward."""
         blocking = sorted(g.id for g in self._guards if self._blocks(g))
         if not blocking:
-            return self._inner.version
-        text = json.dumps([_VERSION, self._inner.version, blocking, self._hack_reward])
+            return self.inner.version
+        text = json.dumps([_VERSION, self.inner.version, blocking, self._hack_reward])
         return f"guarded-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     async def grade(self, task: Task, trace: Trace) -> Score:
         """Return the score, or that of a hack."""
-        score = await self._inner.grade(task, trace)
+        score = await self.inner.grade(task, trace)
         hits = [hit for guard in self._guards if (hit := guard.look(task, trace, score))]
         if not hits:
             return score
