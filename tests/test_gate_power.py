@@ -101,9 +101,15 @@ def test_arms_that_are_not_run_alike_are_told():
 def test_a_deterministic_agent_is_told_that_repeats_say_nothing():
     noise = noise_of(aa_run([1.0] * 20 + [0.0] * 20, random.Random(3)))
     assert noise.share == 0
-    assert "deterministic" in noise.words
+    assert noise.is_deterministic
     found = detectable(noise.share, QUARTER, tasks=40)
     assert 0 < found.effect < 0.03
+    few = detectable(0.5, GateRules(alpha=0.0125, looks=(4, 8)), tasks=8)
+    assert few.words.startswith("8 pairs are too few to adopt any gain")
+    for share in (0.0, 0.02, 0.1, 0.5, 1.0):
+        for target in (None, 0.001, 0.05, 0.5):
+            one = detectable(share, QUARTER, tasks=300, target=target)
+            assert 0 < one.effect <= one.effect_churned <= 1
 
 
 def test_an_a_a_run_without_scores_says_so():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
 
@@ -12,11 +12,12 @@ import anyio
 import pytest
 from tests.idle_run import idle_run
 
-from learnloop.errors import StoppedEarly
-from learnloop.gate import GateOutcome, GateResult, PairResult
+from learnloop.errors import ConfigError, GraderError, StoppedEarly
+from learnloop.gate import GateResult, PairResult
 from learnloop.graders.numeric import NumericGrader
 from learnloop.judging import (
     AA_STAGE,
+    incumbent_tries,
     measure_noise,
     next_trial,
     refuse_regressions,
@@ -26,8 +27,10 @@ from learnloop.learn import evaluate, measure_one
 from learnloop.message import Message, ToolSchema
 from learnloop.models.policy import PolicyProcess
 from learnloop.models.scripted import Played, ScriptedModel
-from learnloop.project import Parts
+from learnloop.project import Parts, Project
 from learnloop.run import UNTRAINED, Run
+from learnloop.task import Task
+from learnloop.trace import Score, Trace
 
 Right = Callable[[int, int], bool]
 """Whether an agent answers right, from the question's number and the rollout's seed."""
@@ -106,8 +109,8 @@ def test_a_gain_that_would_hardly_show_stops_the_run_unless_that_is_accepted(tmp
     for accepted in ({"gate.accept_underpowered": True}, {"gate.target": 0.9}, {"gate.target": 0}):
         with idle_run(tmp_path / "small", flags={**flags, **accepted}) as (_, run):
             anyio.run(measure_noise, with_agents(run, tossing))
-    with idle_run(tmp_path / "small", flags={**flags, "gate.aa_tasks": 0}) as (_, run):
-        refuse_underpowered(run)
+    with pytest.raises(ConfigError, match="is set without an A/A run"):
+        Project.open(tmp_path / "small", environ={}, flags={**flags, "gate.aa_tasks": 0})
 
 
 def test_eval_measures_twice_on_request(tmp_path: Path):
@@ -133,12 +136,14 @@ def results_of(run: Run, right: Right, passes: int = 2) -> list[PairResult]:
     ]
 
 
-def checked(run: Run, *, outcome: GateOutcome = "adopt", passes: int = 2) -> GateResult:
-    verdict = GateResult(outcome=outcome, words="better", label="here", carries_over=True)
-    results = results_of(run, lambda number, _: number != 4, passes)
+def checked(run: Run, *, passes: int = 2) -> GateResult:
+    verdict = GateResult(outcome="adopt", words="better", label="here", carries_over=True)
+    tries = incumbent_tries(results_of(run, lambda number, _: number != 4, passes))
+    told = {name: [one.passed, one.tried] for name, one in tries.items()}
+    run.emit_once("verdict", tries=told, **asdict(verdict))
 
     async def main() -> GateResult:
-        return await refuse_regressions(run, CANDIDATE, verdict, results)
+        return await refuse_regressions(run, CANDIDATE, verdict)
 
     return anyio.run(main)
 
@@ -160,7 +165,9 @@ def test_a_candidate_that_breaks_nothing_is_adopted_and_that_is_said(tmp_path: P
         run = with_agents(run, always)
         found = checked(run)
         assert (found.outcome, found.carries_over) == ("adopt", True)
-        assert found.words == "better; none of 2 protected tasks got worse in 5 tries"
+        assert found.words.startswith(
+            "better; no loss was confirmed on 2 protected tasks in 5 tries each"
+        )
         # Two of five tries came from the gate, three more chose them; five of each arm tested them.
         stages = [row.stage for row in run.store.rows(run.id)]
         assert (stages.count("protect-pick"), stages.count("protect-test")) == (6, 20)
@@ -174,11 +181,71 @@ def test_tries_of_the_gate_are_enough_where_there_are_many(tmp_path: Path):
         assert "protect-pick" not in {row.stage for row in run.store.rows(run.id)}
 
 
-def test_nothing_is_protected_unless_asked_for_and_adopted(tmp_path: Path):
-    with idle_run(tmp_path / "small") as (_, run):
-        assert checked(with_agents(run, always)).words == "better"
+def test_where_nothing_always_passes_nothing_can_be_protected(tmp_path: Path):
     with idle_run(tmp_path / "small", flags={"gate.protect": 3}) as (_, run):
-        assert checked(with_agents(run, always), outcome="reject").words == "better"
         found = checked(with_agents(run, lambda number, seed: False))
         assert found.words == "better; no task could be protected"
         assert found.outcome == "adopt"
+
+
+class Flaky(NumericGrader):
+    """A grader that is away when the candidate answers one task."""
+
+    async def grade(self, task: Task, trace: Trace) -> Score:
+        if task.id == "task-10" and trace.candidate_id == self.candidate:
+            raise GraderError("away", kind="5xx")
+        return await super().grade(task, trace)
+
+    candidate = ""
+
+
+def test_a_protected_task_whose_tries_are_lost_is_named_as_not_tested(tmp_path: Path):
+    with idle_run(tmp_path / "small", flags={"gate.protect": 10}) as (_, run):
+        run = with_agents(run, always)
+        grader = Flaky()
+        grader.candidate = run.candidate(CANDIDATE).id
+        found = checked(replace(run, parts=Parts(tools={}, grader=grader)))
+        assert "no loss was confirmed on 2 protected tasks" in found.words
+        assert found.words.endswith("not tested, their tries were lost: task-10")
+        # When the run goes on and they are made anew, the record follows.
+        worse = with_agents(run, always, lambda number, seed: number != 10)
+        assert checked(replace(worse, given_up=set())).outcome == "reject"
+        events = [e.data["confirmed"] for e in run.store.events(run.id, "regressions")]
+        assert events == [[], ["task-10"]]
+
+
+def test_both_arms_of_the_a_a_run_are_made_at_once_with_and_without_a_warm_up(tmp_path: Path):
+    """Made after the evaluation, its second arm alone would show what has changed since."""
+    with idle_run(tmp_path / "small") as (session, run):
+        run = with_agents(run, tossing)
+        anyio.run(evaluate, run, UNTRAINED, 0)
+        anyio.run(measure_noise, run)
+        assert session.history.noise is None
+        assert AA_STAGE not in {row.stage for row in run.store.rows(run.id)}
+
+
+def test_an_agent_that_never_differs_is_no_deterministic_one_while_it_samples(tmp_path: Path):
+    flags = {"model.temperature": 0.7, "gate.looks": [80, 400], "gate.target": 0.1}
+    with idle_run(tmp_path / "small", flags=flags) as (_, run):
+        run = with_agents(run, lambda number, seed: False)
+        anyio.run(measure_noise, run)
+        assert next_trial(run).looks == (80, 400)
+        [event] = run.store.events(run.id, "noise")
+        assert "with this noise 400 pairs adopt" in event.data["words"]
+        assert "each confirm task once" not in event.data["words"]
+
+
+def test_what_was_accepted_stays_accepted_and_training_under_way_is_not_stopped(tmp_path: Path):
+    flags = {"gate.looks": [80, 400], "gate.target": 0.01}
+    folder = tmp_path / "small"
+    with idle_run(folder, flags={**flags, "gate.accept_underpowered": True}) as (_, run):
+        anyio.run(measure_noise, with_agents(run, tossing))
+        project = Project.open(folder, environ={}, flags=flags)
+        refuse_underpowered(replace(run, project=project))
+    with idle_run(folder, flags=flags) as (_, run):
+        with pytest.raises(StoppedEarly, match="--accept-underpowered`"):
+            anyio.run(measure_noise, with_agents(run, tossing))
+        with pytest.raises(StoppedEarly):
+            anyio.run(measure_noise, with_agents(run, tossing))
+        run.emit("step", step=1)
+        anyio.run(measure_noise, with_agents(run, tossing))

@@ -188,6 +188,16 @@ def test_the_slow_tail_of_latency_has_a_change_and_an_interval_of_its_own() -> N
     assert compare(before, after, tasks).costs["calls"].p95_correct is None
 
 
+def test_an_arm_whose_rollouts_are_all_lost_is_compared_with_prices_too() -> None:
+    tasks = make_tasks(3)
+    before = [graded(t, 1) for t in tasks]
+    after = [lost(t) for t in tasks]
+    for gone in (after, []):
+        found = compare(before, gone, tasks, prices=PricesConfig(call_usd=1.0))
+        assert found.refused
+        assert found.costs["usd"].all_rollouts is None
+
+
 def test_money_is_a_cost_where_there_are_prices() -> None:
     tasks = make_tasks(2)
     before = [graded("t000", 1, tokens=1010), graded("t001", 1, tokens=1010)]

@@ -216,7 +216,14 @@ def _gate(config: Config, tasks: Sequence[Task]) -> Iterator[Finding]:
     confirm = sum(task.split == "confirm" for task in tasks)
     if not confirm:
         return
-    steady, tossing = (visible_gain(config.gate, share, tasks=confirm) for share in (0.1, 0.5))
+    once = config.model.temperature == 0
+    steady, tossing = (
+        visible_gain(config.gate, share, tasks=confirm, once=once) for share in (0.1, 0.5)
+    )
+    if steady.effect >= 1:
+        fix = "Add confirm tasks, or raise gate.looks."
+        yield Finding(level="warning", what=steady.words, where="gate", fix=fix)
+        return
     yield Finding(
         level="ok",
         what=f"{steady.cap} pairs adopt gains from {100 * steady.effect:.1f} points in 80 % of cases "

@@ -57,6 +57,8 @@ def estimate_run(config: Config, tasks: Sequence[Task]) -> Estimate:
     gated = config.gate.looks[0] if sizes["confirm"] else 0
     arms = 3 if config.warmup.path else 2
     again = min(screened, config.gate.aa_tasks)
+    # After an adoption: up to five tries choose a task, and five of each arm test it.
+    again += 15 * min(config.gate.protect, sizes["confirm"])
     evaluation = looks * screened + again + 2 * gated + (arms - 2) * min(gated, sizes["confirm"])
     probed = min(sizes["train"], config.probe.tasks or sizes["train"])
     probe = config.probe.attempts * probed * (2 if config.probe.after else 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 from learnloop.budget import Spend
@@ -94,7 +94,8 @@ class History:
     def noise(self) -> Noise | None:
         """Return what the A/A run showed; None before it, or where there was none."""
         found = self.event("noise")
-        return found and Noise(**{k: v for k, v in found.data.items() if k != CLOCK})
+        known = {field.name for field in fields(Noise)}
+        return found and Noise(**{k: v for k, v in found.data.items() if k in known})
 
     @property
     def gate(self) -> GateResult | None:
@@ -105,6 +106,12 @@ class History:
     def gates(self) -> tuple[GateResult, ...]:
         """Return the results of all the run's tests so far, the first one first."""
         return tuple(_gate(e.data) for e in self.store.events(self.run_id, "gate"))
+
+    @property
+    def verdict(self) -> GateResult | None:
+        """Return the gate's word before the check of protected tasks; None where it has not spoken yet."""
+        found = self.event("verdict")
+        return found and _gate({k: v for k, v in found.data.items() if k != "tries"})
 
     def evaluations(self, known: Sequence[Evaluation] = ()) -> tuple[Evaluation, ...]:
         """Return the finished looks at screen; step 0 is before training.

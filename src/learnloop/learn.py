@@ -11,8 +11,9 @@ ends with its event; what is killed before that is done again from the stored ro
 
 Events: stage_started {stage}; warmup {demonstrations, seconds, losses}; probe and probe_after
 {sentence, advice, weights, regraded: second scores by trace id}; evaluation {step, split, n, accuracy, low, high}; step {StepRecord};
-noise {Noise: the A/A run}; checkpoint {weights, arms: candidate ids}; gate {GateResult, weights};
-regressions {protected, tries, found, confirmed: task ids}; watch {StepSeen}; alarm {Alarm}; seal_opened {tasks, test_set};
+noise {Noise: the A/A run, words}; underpowered_accepted {target}; checkpoint {weights, arms: candidate ids}; gate {GateResult, weights};
+verdict {GateResult, tries of the incumbent: before the check of protected tasks};
+regressions {protected, tries, untested, found, confirmed: task ids}; watch {StepSeen}; alarm {Alarm}; seal_opened {tasks, test_set};
 test {tasks}; repeated {rollouts: ids of traces that were under way when the run ended last}, and
 abandoned alike where nothing goes on with them;
 endpoint_down {endpoint, fault} and endpoint_up {endpoint, down_s}, which may come at
@@ -48,6 +49,8 @@ async def learn(run: Run) -> GateResult:
     plan, tuner = lessons(run), Tuner(run.policy, run.config, run.folder)
     progress = await tuner.start()
     forget_words(run, progress.step)  # of a step that was saved just before a kill
+    if not run.has_warmup:
+        await measure_noise(run)
     await evaluate(run, UNTRAINED, step=-1 if run.has_warmup else 0)
     progress = await warm_up(run, tuner, progress)
     await look_for_variance(run, run.base, "probe")

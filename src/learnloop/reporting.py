@@ -25,7 +25,7 @@ from learnloop.session import Session
 from learnloop.store import RunRecord, Store
 from learnloop.summary import ArmSummary, compare, summarize
 from learnloop.task import Split, Task
-from learnloop.trial import visible_gain
+from learnloop.trial import answers_alike, visible_gain
 
 SHORTEST_S = 2.0
 """A report that is younger is not written again, unless it is the last one."""
@@ -66,7 +66,12 @@ def report_inputs(
         steps_planned=config.train.steps,
         evaluations=looks,
         noise=noise,
-        detectable=visible_gain(config.gate, noise.share, tasks=confirm)
+        detectable=visible_gain(
+            config.gate,
+            noise.share,
+            tasks=confirm,
+            once=answers_alike(noise, config.model.temperature),
+        )
         if noise and noise.pairs and confirm
         else None,
         gate=gate,

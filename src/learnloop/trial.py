@@ -12,6 +12,7 @@ from learnloop.gate import (
     ErrorPool,
     GateResult,
     GateRules,
+    Noise,
     PairResult,
     PlannedPair,
     decide,
@@ -135,13 +136,16 @@ def looks_up_to(looks: tuple[int, ...], most: int | None) -> tuple[int, ...]:
     return (*(n for n in looks if n < most), most)
 
 
-def visible_gain(config: GateConfig, share: float, *, tasks: int) -> Detectable:
+def visible_gain(config: GateConfig, share: float, *, tasks: int, once: bool = False) -> Detectable:
     """Return what the gate can show of an agent two runs of which differ by `share`.
 
-    A share of zero means that the agent is deterministic: then each of the `tasks` of confirm counts once.
+    With `once`, of an agent that answers alike each time, so that each of the `tasks` of confirm counts once.
     """
-    trial = trial_of(
-        config, pool_after(config, ()), number=0, seed=0, most=tasks if share == 0 else None
-    )
+    trial = trial_of(config, pool_after(config, ()), number=0, seed=0, most=tasks if once else None)
     rules = trial.better or GateRules(alpha=pool_after(config, ()).share, looks=trial.looks)
-    return detectable(share, rules, tasks=tasks, target=config.target or None)
+    return detectable(share, rules, tasks=tasks, target=config.target or None, once=once)
+
+
+def answers_alike(noise: Noise | None, temperature: float) -> bool:
+    """Return whether an agent is deterministic: it samples nothing, and its A/A run shows no difference."""
+    return noise is not None and noise.is_deterministic and temperature == 0

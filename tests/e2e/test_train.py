@@ -121,6 +121,13 @@ def test_the_sealed_test_is_opened_once_and_counted(copied: Run):
     assert small.rows(query) == [(1,)]
 
 
+def test_a_rival_that_does_not_exist_leaves_the_test_sealed(copied: Run):
+    small, done = copied
+    wrong = small.read("report", done.json["run"], "--open-test", "--rival", "nonsense")
+    assert wrong.code == 2
+    assert small.rows("select count(*) from events where kind = 'seal_opened'") == [(0,)]
+
+
 def test_compare_pairs_two_arms_on_the_split_both_have(undisturbed: Run):
     small, done = undisturbed
     data = small.read("compare", "latest:warm", "latest", "--json").json
@@ -183,7 +190,7 @@ def test_an_a_a_run_shows_noise_before_training_and_on_request(copied: Run):
     assert found["noise"]["share"] == 0, "greedy and fp32"
     # A deterministic agent is tried once on each of the four confirm tasks.
     assert found["detectable"]["cap"] == 4
-    assert "it is deterministic here" in small.run(*words).out
+    assert "each confirm task once: the agent answers alike each time" in small.run(*words).out
 
 
 def test_flags_tells_what_guards_found(copied: Run):

@@ -41,7 +41,13 @@ def compare(
     differing = differing_settings(*arms)
     for other in rivals:
         differing_settings(other, arms[1])
-    split = shared_split((*arms, *rivals))
+    split = shared_split(arms)
+    for other in rivals:
+        if split not in other.splits:
+            fix = f"`learnloop eval --split {split}` makes some."
+            raise UsageError(
+                f"run {other.name} has no rollouts on {split}", where="--rival", fix=fix
+            )
     # Of all, so that all are checked; most often all are of one dataset, and it is read once.
     datasets = {arm.run.meta.get("dataset"): arm.run for arm in (*arms, *rivals)}
     tasks, *_ = (tasks_of_run(project, run) for run in datasets.values())

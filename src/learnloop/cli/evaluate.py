@@ -22,7 +22,7 @@ from learnloop.reporting import arm_fields
 from learnloop.session import conduct
 from learnloop.summary import ArmSummary, summarize
 from learnloop.task import Split
-from learnloop.trial import visible_gain
+from learnloop.trial import answers_alike, visible_gain
 
 _TASKS, _CASSETTE = "train.report_tasks", "tools_replay.cassette"
 
@@ -97,12 +97,20 @@ def evaluate(
         with watched(replace(session, project=recorded), common.output) as working:
             traces = anyio.run(conduct, working, work)
         noise = session.history.noise
-    arm = summarize(traces, {t.task_id: session.tasks[t.task_id] for t in traces})
+    known = {t.task_id: session.tasks[t.task_id] for t in traces}
+    arm = summarize(traces, known, prices=project.config.prices)
     name = weights or "untrained"
     confirm = sum(task.split == "confirm" for task in session.tasks.values())
     usable = noise is not None and noise.pairs > 0 and confirm > 0
     seen = (
-        visible_gain(project.config.gate, noise.share, tasks=confirm) if noise and usable else None
+        visible_gain(
+            project.config.gate,
+            noise.share,
+            tasks=confirm,
+            once=answers_alike(noise, project.config.model.temperature),
+        )
+        if noise and usable
+        else None
     )
     if common.output.json:
         head = {"run": session.record.id, "candidate": name}

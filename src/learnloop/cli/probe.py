@@ -49,7 +49,13 @@ def probe(
     assert found, "the work has just stored it"
     share = discordant_share(found.tasks)
     confirm = sum(task.split == "confirm" for task in session.tasks.values())
-    seen = visible_gain(project.config.gate, share, tasks=confirm) if share and confirm else None
+    # Of evaluations at temperature 0 each task counts once, however the probe sampled.
+    once = project.config.model.temperature == 0
+    seen = (
+        visible_gain(project.config.gate, share, tasks=confirm, once=once)
+        if share and confirm
+        else None
+    )
     if common.output.json:
         power = {"discordant_share": share, "detectable": asdict(seen) if seen else None}
         common.output.data({"run": session.record.id, **_fields(found), "gate": power})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from learnloop.cli.output import Output, shown_path
 from learnloop.cli.working import watched
 from learnloop.errors import UsageError
 from learnloop.learn import open_test as measure_on_test
+from learnloop.project import Project
 from learnloop.report import Report
 from learnloop.reporting import ReportWriter, outcome, tasks_of_run
 from learnloop.session import (
@@ -63,31 +65,37 @@ def report(
         )
         store = stack.enter_context(opening)
         session = Session(project=project, store=store, record=record, tasks=tasks)
+        # Before the test is opened: what was opened for a run that does not exist stays open.
+        rivals_of(project, store, record, rival)
         if open_test and not session.history.done("test"):
             _open_test(session, common.output)
-        made = ReportWriter(session, page, rivals_of(store, record, rival)).write()
+        made = ReportWriter(session, page, rivals_of(project, store, record, rival)).write()
         result = {**outcome(session), "report": str(page)}
     _print(common.output, made, result)
     common.output.next(common.command("runs" if made.seals else f"report {record.id} --open-test"))
 
 
-def rivals_of(store: Store, record: RunRecord, names: Sequence[str]) -> list[Arm]:
-    """Return the arms that a run's result is held against.
+def rivals_of(project: Project, store: Store, record: RunRecord, names: Sequence[str]) -> list[Arm]:
+    """Return the arms that a run's result is held against, named with what else differs.
 
     Raises:
         UsageError: there is no such run, or it has no rollouts of the splits that the result has.
-        ConfigError: another grader judged it.
+        ConfigError: another grader judged it, or it was measured on other data.
     """
     found = [find_arm(store, name) for name in names]
+    rivals: list[Arm] = []
     for name, arm in zip(names, found, strict=True):
-        differing_settings(find_arm(store, record.id), arm)
+        tasks_of_run(project, arm.run)
+        differing = differing_settings(find_arm(store, record.id), arm)
+        words = f" (differs in {', '.join(differing)})" if differing else ""
+        rivals.append(replace(arm, name=f"{arm.name}{words}"))
         if not {"test", "confirm"} & {*arm.splits}:
             raise UsageError(
                 f"run {arm.name} has no rollouts on test or confirm",
                 where=f"--rival {name}",
                 fix="`learnloop eval --split confirm` makes some.",
             )
-    return found
+    return rivals
 
 
 def _open_test(session: Session, output: Output) -> None:

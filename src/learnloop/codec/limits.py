@@ -159,6 +159,9 @@ def disagreements(config: Config) -> Iterator[Problem]:
     if 0 < config.train.compute_multiplier <= _LEAST_MULTIPLIER:
         what = f"must be above {_LEAST_MULTIPLIER:g}, or 0 to leave it to `train.group_size`"
         yield Problem(("train", "compute_multiplier"), what)
+    if config.gate.target and not config.gate.aa_tasks:
+        fix = "Set gate.aa_tasks: only an A/A run tells whether the gain would show."
+        yield Problem(("gate", "target"), "is set without an A/A run", fix)
     if any(b <= a for a, b in pairwise(config.gate.looks)) or not config.gate.looks:
         yield Problem(("gate", "looks"), "must be a rising list of pair counts")
 

@@ -40,7 +40,7 @@ class Noise:
 
     @property
     def is_deterministic(self) -> bool:
-        """Return whether no pair differs, so that a second attempt at a task says nothing new."""
+        """Return whether no pair differs; at temperature 0 a second attempt then says nothing new."""
         return self.pairs > 0 and self.share == 0
 
     @property
@@ -57,8 +57,6 @@ class Noise:
             f"two runs of the same agent differ in {self.share:.0%} of {self.pairs} pairs "
             f"(95 % {self.low:.0%} to {self.high:.0%})"
         )
-        if self.is_deterministic:
-            words += "; it is deterministic here, so more attempts a task say nothing new"
         if self.is_lopsided:
             words += (
                 f"; and the second arm scores {100 * self.gain:+.1f} points (p = {self.p:.2g}): "
@@ -108,6 +106,7 @@ class Detectable:
         effect: the gain adopted in 80 % of cases if the edit changes nothing else.
         effect_churned: the same if the edit makes as many more pairs differ as it gains.
         share: mean squared difference of two runs of the agent; for 0/1 results the pairs that differ.
+        once: whether each task counts once, because the agent is deterministic.
         target: the gain that is wanted; None when none was named.
         pairs_for_target: pairs that adopt the target in 80 % of cases.
         cap: the most pairs that the test will run.
@@ -117,6 +116,7 @@ class Detectable:
     effect: float
     effect_churned: float
     share: float
+    once: bool
     target: float | None
     pairs_for_target: int | None
     cap: int
@@ -130,14 +130,20 @@ class Detectable:
     @property
     def words(self) -> str:
         """Return what can be shown and what to do about it."""
-        words = (
-            f"{self.cap} pairs adopt a gain of {_span(self.effect, self.effect_churned)} points "
-            "in 80 % of cases"
-        )
+        if self.effect >= 1:
+            words = f"{self.cap} pairs are too few to adopt any gain in 80 % of cases"
+        else:
+            words = (
+                f"{self.cap} pairs adopt a gain of {_span(self.effect, self.effect_churned)} points "
+                "in 80 % of cases"
+            )
+        if self.once:
+            words += " (each confirm task once: the agent answers alike each time)"
         if self.target is not None and self.is_underpowered:
             words += (
                 f"; a gain of {100 * self.target:g} points needs about "
-                f"{self.pairs_for_target} pairs: raise gate.looks or want more"
+                f"{self.pairs_for_target} pairs: {'add confirm tasks' if self.once else 'raise gate.looks'} "
+                "or want more"
             )
         if self.tasks < FEW_TASKS:
             words += (
@@ -153,7 +159,12 @@ def _span(low: float, high: float) -> str:
 
 
 def detectable(
-    share: float, rules: GateRules, *, tasks: int, target: float | None = None
+    share: float,
+    rules: GateRules,
+    *,
+    tasks: int,
+    target: float | None = None,
+    once: bool = False,
 ) -> Detectable:
     """Return what a test with these rules can show of an agent with this noise.
 
@@ -162,6 +173,7 @@ def detectable(
         rules: the test.
         tasks: confirm tasks.
         target: the gain that is wanted, as a fraction.
+        once: whether the rules let each task count once only.
     """
     cap = rules.looks[-1]
 
@@ -169,14 +181,15 @@ def detectable(
         return minimum_detectable_effect(rules.alpha, share, cap)
 
     # An edit cannot gain more than the share of pairs that it changes, however quiet the agent.
-    effect = max(visible(share), visible(1.0) ** 2)
+    effect = min(1.0, max(visible(share), visible(1.0) ** 2))
     wanted = target if target is not None else effect
     churned = min(1.0, share + wanted)
     needed = pairs_needed(rules.alpha, churned, target) if target else None
     return Detectable(
         effect=effect,
-        effect_churned=visible(churned),
+        effect_churned=min(1.0, max(effect, visible(churned))),
         share=share,
+        once=once,
         target=target,
         pairs_for_target=needed,
         cap=cap,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from learnloop.stats import Estimate
 
 NONE = "\N{EN DASH}"
@@ -16,11 +18,18 @@ def amount(value: float | None, unit: str) -> str:
     if unit == "share":
         return _minus(f"{100 * value:.1f} %")
     if unit == "usd":
-        return _minus(f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}")
+        return _minus(_money(value))
     words = f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
     if unit == "seconds":
         return _minus(f"{words} s")
     return _minus(f"{value:,.0f}" if abs(value) >= 100 else words)
+
+
+def _money(value: float) -> str:
+    """Return dollars with cents, and of less than one with two figures that say something."""
+    if abs(value) >= 1 or value == 0:
+        return f"{value:,.2f}"
+    return f"{value:.{1 - math.floor(math.log10(abs(value)))}f}"
 
 
 def interval(estimate: Estimate | None, unit: str) -> str:

@@ -39,6 +39,7 @@ _COST_ROWS: tuple[tuple[CostName, str, Unit], ...] = (
     ("rounds", "Rounds", "count"),
     ("tokens", "Tokens", "count"),
     ("latency_s", "Latency", "seconds"),
+    ("usd", "US$", "usd"),
 )
 _SHOWN = (
     *("correct", "correct_planned", "score", "pass_at_k", "pass_hat_k", "calls_mean"),
@@ -67,6 +68,8 @@ def eval_table(arm: ArmSummary, *, name: str = "") -> RenderableType:
         _row(table, label, estimate, "share")
     for cost, label, unit in _COST_ROWS:
         found = arm.costs.get(cost)
+        if found is None and cost == "usd":
+            continue
         _row(table, f"{label} a rollout", found.mean if found else None, unit)
         _row(table, f"{label} among correct", found.correct_mean if found else None, unit)
     kinds = [_kinds_of(arm)] if arm.kinds else []

@@ -277,6 +277,12 @@ _LINES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "probe": _probe_line,
     "probe_after": _probe_line,
     "evaluation": _evaluation_line,
+    "noise": lambda data: str(data.get("words", "")),
+    "regressions": lambda data: (
+        f"{len(data.get('protected', ()))} protected tasks, {len(data.get('confirmed', ()))} got worse"
+    ),
+    "watch": lambda data: f"step {data.get('step', NONE)} is watched",
+    "alarm": lambda data: f"{data.get('guard', NONE)}: {data.get('words', '')}",
     "step": _step_line,
     "checkpoint": lambda data: f"{str(data.get('weights', NONE)).rpartition('/')[2]} is chosen",
     "gate": _gate_line,

@@ -66,6 +66,8 @@ def rerun(before: Table, after: Table) -> Rerun | None:
     if not len(before) or not len(after) or not before["tokens"].sum():
         return None
     cost = float(after["tokens"].mean() / before["tokens"].mean())
+    if not cost:
+        return None
     k = max(LEAST_K, round(cost))
     full = (before.rows_of_task >= k)[before.task]
     tried = before.where(full)
@@ -94,12 +96,14 @@ class Majority:
 
     Attributes:
         k: how many answers vote: what the candidate costs, in tokens, at least three.
+        cost: tokens of a rollout of the candidate for one token of the original.
         reached: share of right votes; attempts vote in blocks of k, in the order they were made.
         beyond: by how much the candidate is above that, paired over units; plus-two t interval.
         tasks: tasks with k graded attempts of the original and one of the candidate.
     """
 
     k: int
+    cost: float
     reached: Estimate
     beyond: Estimate
     tasks: int
@@ -107,7 +111,11 @@ class Majority:
     @property
     def words(self) -> str:
         """Return in a sentence whether voting would do as well."""
-        rival = f"a vote of {self.k} runs of the original reaches {100 * self.reached.value:.1f} %"
+        price = f"for {self.k / self.cost:.1f} times the candidate's tokens"
+        rival = (
+            f"a vote of {self.k} runs of the original, by equal last lines and {price}, reaches "
+            f"{100 * self.reached.value:.1f} %"
+        )
         gap = f"the candidate is {100 * self.beyond.value:+.1f} points from it"
         if self.beyond.low is None or self.beyond.high is None:
             return f"{rival}; {gap}"
@@ -125,7 +133,10 @@ def majority(before: Table, after: Table) -> Majority | None:
     """
     if not len(before) or not len(after) or not before["tokens"].sum():
         return None
-    k = max(LEAST_VOTES, round(float(after["tokens"].mean() / before["tokens"].mean())))
+    cost = float(after["tokens"].mean() / before["tokens"].mean())
+    if not cost:
+        return None
+    k = max(LEAST_VOTES, round(cost))
     tried = before.where((before.rows_of_task >= k)[before.task])
     if not len(tried) or any(row.answer is None for row in tried.rows):
         return None
@@ -139,7 +150,7 @@ def majority(before: Table, after: Table) -> Majority | None:
     reached = stats.clustered_share(tried.unit_means_of_tasks(right).tolist(), tried.task_count)
     assert beyond is not None, "there are tasks"
     assert reached is not None, "there are tasks"
-    return Majority(k=k, reached=reached, beyond=beyond, tasks=tried.task_count)
+    return Majority(k=k, cost=cost, reached=reached, beyond=beyond, tasks=tried.task_count)
 
 
 def _votes(rows: Sequence[Row], k: int) -> float:

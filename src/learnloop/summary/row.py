@@ -118,8 +118,8 @@ def _row(trace: Trace, task: Task | None, prices: PricesConfig | None) -> Row:
 
 def voted(trace: Trace) -> str | None:
     """Return what a vote counts of an answer: its last line, spaces and letter case evened out."""
-    if trace.content not in ("full", "hash"):
-        return None
+    if trace.content != "full":
+        return None  # hashes are salted for each rollout: equal answers have different ones
     lines = trace.answer.strip().splitlines()
     return " ".join(lines[-1].split()).casefold() if lines else ""
 

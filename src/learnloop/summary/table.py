@@ -146,8 +146,13 @@ class Table:
         return gain
 
 
-def table_of(rows: Sequence[Row], names: Names | None = None) -> Table:
-    """Return rows as a table, numbered by `names`, which must hold all of theirs."""
+def table_of(
+    rows: Sequence[Row], names: Names | None = None, *, priced: bool | None = None
+) -> Table:
+    """Return rows as a table, numbered by `names`, which must hold all of theirs.
+
+    `priced` says whether money is a cost; without it the rows tell, of which lost ones have no cost.
+    """
     names = names or Names.of(rows)
     columns = {
         "score": _column(row.score for row in rows),
@@ -158,7 +163,8 @@ def table_of(rows: Sequence[Row], names: Names | None = None) -> Table:
         "lost": _column(bool(row.lost) for row in rows),
         "kind": _column(names.kinds[row.kind] for row in rows),
     }
-    priced = any("usd" in row.costs for row in rows)
+    if priced is None:
+        priced = any("usd" in row.costs for row in rows)
     for cost in (*COSTS, "usd") if priced else COSTS:
         columns[cost] = _column(row.costs.get(cost, 0.0) for row in rows)
     tasks = np.fromiter((names.tasks[row.task_id] for row in rows), np.intp, len(rows))
