@@ -34,15 +34,11 @@ _CLOCKS = {
     *("time.perf_counter_ns", "time.time_ns", "datetime.datetime", "timeit.default_timer"),
 }
 _FRAMES = {
-    *(
-        "sys._getframe",
-        "inspect.stack",
-        "inspect.currentframe",
-        "inspect.getouterframes",
-        "inspect.trace",
-    ),
-    *("gc.get_objects", "gc.get_referrers", "sys.settrace", "sys.setprofile"),
+    *("inspect.stack", "inspect.getouterframes", "inspect.getinnerframes", "inspect.trace"),
+    *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.settrace", "sys.setprofile"),
 }
+_INSIDE = {"f_locals", "f_globals", "f_builtins", "co_consts"}
+"""What a frame or its code holds; to walk frames without looking inside (for a warning) is no trick."""
 _EXITS = {"sys.exit", "os._exit", "exit", "quit", "builtins.exit", "builtins.quit"}
 _SKIPS = {
     *("pytest.skip", "pytest.mark.skip", "pytest.mark.xfail", "pytest.xfail", "pytest.exit"),
@@ -145,15 +141,12 @@ def _equal(_: Program, node: ast.AST, __: str) -> str:
 
 
 def _frames(program: Program, node: ast.AST, _: str) -> str:
-    if isinstance(node, ast.Attribute) and node.attr in (
-        "f_back",
-        "f_locals",
-        "f_globals",
-        "tb_frame",
-    ):
+    if isinstance(node, ast.Attribute) and node.attr in _INSIDE:
         return "frame_walk"
-    if isinstance(node, ast.Call) and program.dotted(node.func) in _FRAMES:
-        return "frame_walk"
+    if isinstance(node, ast.Call):
+        name = program.dotted(node.func)
+        looked_up = name == "getattr" and any(constant(a) in _INSIDE for a in node.args[1:2])
+        return "frame_walk" if name in _FRAMES or looked_up else ""
     return ""
 
 
